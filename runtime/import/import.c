@@ -274,6 +274,12 @@ static int describe_training(const struct graph *g, const struct graph *t, const
                            "one are trained apart, as exporters merge them; if the model shares "
                            "them by design, give them other numbers before the export",
                            note->len ? "; " : "", g->n_untied);
+    if (!rc && g->n_guessed > 0)
+        rc = sh_buf_printf(note, err,
+                           "%s%u numbers are taken for the negatives of parameters, since they "
+                           "equal those of one each, though the file does not say so; export with "
+                           "dynamo=True, or give parameters different numbers",
+                           note->len ? "; " : "", g->n_guessed);
     if (!rc && g->n_unfolded > 0)
         rc = sh_buf_printf(note, err,
                            "%s%u norms that the exporter put into convolutions are norms again, as "
@@ -335,7 +341,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     else {
         ok = graph_at_batch(g, graph_some_batch(g), true, &t, &err) == SH_OK &&
              looks_again(g, &again, &err) == SH_OK;
-        *warns = !ok || g->n_untied > 0 || g->n_folded > 0;
+        *warns = !ok || g->n_untied > 0 || g->n_guessed > 0 || g->n_folded > 0;
         sh_strlcpy(note, err.msg, size);
     }
     sh_buf_init(&text_of, size);

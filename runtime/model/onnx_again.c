@@ -29,6 +29,8 @@ struct again {
     const struct param_kinds *kinds;
     struct names names, inputs; /* of initializers, to their numbers; of the graph */
     struct of *all;             /* of the file's initializers; OWNED */
+    bool as_written;            /* by PyTorch's older exporter */
+    uint32_t n_guessed;
 };
 
 static size_t elements(const Onnx__TensorProto *t)
@@ -398,6 +400,43 @@ static int look_at(struct again *g, size_t i, const char *said)
     return rc;
 }
 
+/* A number such as people write: 0.5, 0.07. */
+static bool is_typed(const struct of *x)
+{
+    return x->n == 1 && fabs(at(x, 0) * 1000 - round(at(x, 0) * 1000)) <= 1e-4;
+}
+
+/* A single number that people write may be the negative of a parameter: exp(-t) beside t, which is 0.5. The
+ * older exporter leaves numbers of the code to other nodes, so -0.5 is something of the module, and
+ * where one parameter alone is 0.5, this is the best guess. */
+static int look_for_negative(struct again *g, size_t i)
+{
+    const struct of *t = &g->all[i], *of = NULL;
+    size_t found = 0;
+    char *name = NULL;
+    int rc;
+
+    for (size_t k = 0; k < g->b.n_file && at(t, 0) != 0; k++) {
+        const struct of *one = &g->all[k];
+
+        if (!one->named || !one->data || one->n != 1 || at(one, 0) != -at(t, 0))
+            continue;
+        of = one;
+        found++;
+    }
+    if (found != 1)
+        return SH_OK;
+    rc = sh_asprintf(g->b.err, &name, "%s@negated", t->t->name);
+    if (!rc)
+        rc = onnx_build_node(&g->b, "Neg", of->t->name, NULL, name, 0);
+    if (!rc)
+        rc = onnx_build_shaped(&g->b, "Reshape", name, t->t);
+    free(name);
+    g->b.gone[i] = !rc;
+    g->n_guessed += !rc;
+    return rc;
+}
+
 static int see_all(struct again *g)
 {
     const Onnx__GraphProto *p = g->b.g;
@@ -416,7 +455,9 @@ static int see_all(struct again *g)
         if (!n || names_get(&g->names, t->name) != NAMES_NONE ||
             names_get(&g->inputs, t->name) != NAMES_NONE)
             continue;
-        g->all[i] = (struct of){t, onnx_tensor_look(t, g->source), n, !param_is_made_up(t->name)};
+        g->all[i] = (struct of){t, onnx_tensor_look(t, g->source), n,
+                                !param_is_made_up(t->name) ||
+                                    (g->as_written && param_is_word(t->name))};
         rc = names_put(&g->names, t->name, (uint32_t)i, g->b.err);
     }
     return rc;
@@ -439,16 +480,23 @@ static int look_at_all(struct again *g)
             rc = look_at(g, k, said);
         free(said);
     }
-    for (size_t i = 0; i < g->b.n_file && !known && !rc; i++)
-        if (g->all[i].data && param_is_folded(g->all[i].t->name) && !is_round(&g->all[i]))
+    for (size_t i = 0; i < g->b.n_file && !known && !rc; i++) {
+        if (!g->all[i].data || !param_is_folded(g->all[i].t->name))
+            continue;
+        if (g->as_written && is_typed(&g->all[i]))
+            rc = look_for_negative(g, i);
+        if (!rc && !g->b.gone[i] && !is_round(&g->all[i]))
             rc = look_at(g, i, NULL);
+    }
     return rc;
 }
 
 int onnx_again(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
-               struct sh_err *err)
+               uint32_t *n_guessed, struct sh_err *err)
 {
-    struct again g = {.source = source, .kinds = kinds};
+    struct again g = {.source = source,
+                      .kinds = kinds,
+                      .as_written = !param_kinds_known(kinds) && onnx_is_as_written(m)};
     int rc = names_init(&g.names, err);
 
     if (!rc)
@@ -461,6 +509,7 @@ int onnx_again(Onnx__ModelProto *m, struct onnx_source *source, const struct par
         rc = look_at_all(&g);
     if (!rc)
         rc = onnx_build_finish(&g.b);
+    *n_guessed = g.n_guessed;
     onnx_build_fini(&g.b);
     names_fini(&g.names);
     names_fini(&g.inputs);

@@ -18,7 +18,7 @@ struct literals {
     struct onnx_build b;
     struct onnx_source *source;
     const struct param_kinds *kinds;
-    struct names params; /* of one number, to their initializers */
+    struct names params; /* of one number, and what was computed of them; to their initializers */
     struct names values; /* of inputs, and of what nodes give */
 };
 
@@ -31,13 +31,30 @@ static bool is_number(const Onnx__TensorProto *t)
     return is;
 }
 
+/* Is the number of t an argument as it is? */
+static bool is_argument(struct literals *l, const char *call, const Onnx__TensorProto *t)
+{
+    const void *data = onnx_tensor_look(t, l->source);
+    const char *p = onnx_call_args(call);
+    bool is = false;
+
+    for (p = data && p ? strpbrk(p, ",") : NULL; p && !is; p = strpbrk(p + 1, ",")) {
+        char *end;
+        const double x = strtod(p + 1, &end);
+
+        is = end != p + 1 && (float)x == param_number(data, 0);
+    }
+    return is;
+}
+
 /* The parameter is not among the arguments, and they all have a name that the graph has. */
 static bool was_called_without(const struct literals *l, const char *call, const char *param)
 {
     char name[ONNX_CALL_NAME];
 
     for (const char *p = onnx_call_args(call); p && (p = onnx_call_next(p, name));)
-        if (onnx_call_is_param(name, param) || names_get(&l->values, name) == NAMES_NONE)
+        if (strcmp(name, param) == 0 || onnx_call_is_param(name, param) ||
+            names_get(&l->values, name) == NAMES_NONE)
             return false;
     return onnx_call_args(call);
 }
@@ -81,17 +98,42 @@ static int look_at(struct literals *l, Onnx__NodeProto *n)
         if (i == NAMES_NONE)
             continue;
         call = call ? call : onnx_call(n);
-        if (call && was_called_without(l, call, name))
+        if (call && was_called_without(l, call, name) &&
+            (param_kind(l->kinds, name) || is_argument(l, call, l->b.g->initializer[i])))
             rc = split(l, n, k, l->b.g->initializer[i]);
     }
     free(call);
     return rc;
 }
 
+/* Constants of one number with a name by which a call can have it, that were computed of something:
+ * "neg" of t. */
+static int see_computed(struct literals *l)
+{
+    const Onnx__GraphProto *g = l->b.g;
+    struct names all;
+    int rc = names_init(&all, l->b.err);
+
+    for (size_t i = 0; i < g->n_initializer && !rc; i++)
+        if (is_number(g->initializer[i]) && param_is_word(g->initializer[i]->name))
+            rc = names_put_first(&all, g->initializer[i]->name, (uint32_t)i, l->b.err);
+    for (size_t i = 0; i < g->n_value_info && !rc && all.n > 0; i++) {
+        const char *name = g->value_info[i]->name;
+        const uint32_t k = name ? names_get(&all, name) : NAMES_NONE;
+        char *list = k != NAMES_NONE ? onnx_folded_from(g->value_info[i]) : NULL;
+
+        if (list && !param_is_of_code(list, l->kinds))
+            rc = names_put_first(&l->params, g->initializer[k]->name, k, l->b.err);
+        free(list);
+    }
+    names_fini(&all);
+    return rc;
+}
+
 static int see_all(struct literals *l)
 {
     const Onnx__GraphProto *g = l->b.g;
-    int rc = SH_OK;
+    int rc = see_computed(l);
 
     for (size_t i = 0; i < g->n_initializer && !rc; i++)
         if (is_number(g->initializer[i]) &&

@@ -6,11 +6,11 @@
 #include "runtime/model/onnx_file.h"
 #include "runtime/model/param_kinds.h"
 
-/* Exporters keep equal initializers once: a parameter that is one number, 0.1 or 1, and the same
- * number in the code, which does not learn. PyTorch's newer exporter notes at each node what it was
- * called with. Where that is not the parameter, and all of it is known, the node gets a constant of
- * its own, "val_NAME@OUTPUT:INPUT". The same file always gives the same names. Fails:
- * SH_E_NOMEM. */
+/* Exporters keep equal initializers once: a parameter that is one number, 0.1 or 1, or what was
+ * computed of it, -0.1, and the same number in the code, which does not learn. PyTorch's newer
+ * exporter notes at each node what it was called with. Where that is not the parameter, and all of
+ * it is known, the node gets a constant of its own, "val_NAME@OUTPUT:INPUT". The same file always
+ * gives the same names. Fails: SH_E_NOMEM. */
 int onnx_literals(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                   struct sh_err *err);
 

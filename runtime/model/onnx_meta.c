@@ -64,14 +64,18 @@ bool onnx_is_as_written(const Onnx__ModelProto *m)
 {
     const Onnx__GraphProto *g = m->graph;
     bool has = false, is = m->producer_name && strcmp(m->producer_name, "pytorch") == 0;
+    bool scopes = false; /* nodes have names as "/fc/Gemm": only this exporter gives them */
 
-    for (size_t i = 0; i < g->n_node && !has; i++)
+    for (size_t i = 0; i < g->n_node && !has; i++) {
         has = g->node[i]->op_type && strcmp(g->node[i]->op_type, "Constant") == 0;
+        scopes |= g->node[i]->name && g->node[i]->name[0] == '/';
+    }
     for (size_t i = 0; i < g->n_initializer && is && !has; i++) {
         const Onnx__TensorProto *t = g->initializer[i];
         const enum sh_dtype type = sh_dtype_from_onnx(t->data_type);
 
-        is = !t->name || !param_is_made_up(t->name) ||
+        is = !t->name || strchr(t->name, '@') || !param_is_made_up(t->name) ||
+             (scopes && param_is_word(t->name)) || /* a module may call it "t", or "mean" */
              (param_is_folded(t->name) && type != SH_I64 && type != SH_I32);
     }
     return is;

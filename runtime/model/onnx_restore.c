@@ -5,6 +5,7 @@
 #include "runtime/model/onnx_again.h"
 #include "runtime/model/onnx_forms.h"
 #include "runtime/model/onnx_held.h"
+#include "runtime/model/onnx_inner.h"
 #include "runtime/model/onnx_live.h"
 #include "runtime/model/onnx_moved.h"
 #include "runtime/model/onnx_rows.h"
@@ -47,6 +48,8 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
     if (!rc)
         rc = onnx_left_out(m, kinds, out->left_out, err);
     if (!rc)
+        rc = onnx_inner(m, err);
+    if (!rc)
         rc = onnx_unfold(m, source, &out->n_unfolded, &out->n_folded, err);
     if (!rc)
         rc = onnx_literals(m, source, kinds, err);
@@ -55,7 +58,7 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
     if (!rc)
         rc = onnx_forms(m, source, kinds, err);
     if (!rc)
-        rc = onnx_again(m, source, kinds, err);
+        rc = onnx_again(m, source, kinds, &out->n_guessed, err);
     if (!rc)
         rc = onnx_sums(m, source, kinds, err);
     if (!rc)

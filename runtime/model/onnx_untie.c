@@ -6,6 +6,7 @@
 #include "runtime/model/onnx_calls.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_forms.h"
 #include "runtime/model/param_rules.h"
 
 #include <stdio.h>
@@ -24,6 +25,7 @@ struct use {
 struct untie {
     Onnx__GraphProto *g;
     const struct param_kinds *kinds;
+    struct onnx_source *source;
     bool by_name;         /* merged initializers keep their names: each is one parameter */
     bool only_taken;      /* nothing of the module was merged, but maybe what was taken of it */
     struct names names;   /* of initializers, and of what is one by Identity, to its number */
@@ -33,6 +35,9 @@ struct untie {
     struct names called;  /* what was taken of parameters before it was merged, each to a number */
     char **texts;         /* OWNED; those names */
     size_t texts_cap;
+    struct names there; /* what the file has, or computed something of, to 1 + an initializer */
+    char **lists;       /* OWNED; names of `there` lie in them */
+    uint8_t *views;     /* of each: are all its uses of one parameter? YES, NO; 0: not looked yet */
     uint32_t *uses;  /* of each; once it is decided: 0, leave it */
     bool *slopes;    /* of each: of PRelu, so it learns whatever it is called */
     uint32_t *first; /* of each, 1 + a use in list; 0: none yet */
@@ -296,16 +301,62 @@ static int number_call(struct untie *u, const char *name, uint32_t *out)
     return rc;
 }
 
+#define YES 1
+#define NO 2
+
+/* May the parameter, seen in another form, have the numbers of v, which are all equal? Modules read
+ * what PyTorch's layers have as it is. */
+static bool may_look_like(const struct untie *u, const char *param, uint32_t v)
+{
+    const uint32_t at = names_get(&u->there, param);
+    const Onnx__TensorProto *t = u->g->initializer[v], *of;
+    const uint8_t *data;
+
+    if (at == NAMES_NONE)
+        return true;
+    of = at ? u->g->initializer[at - 1] : t; /* 0: of another constant, which is not in the file */
+    if (of == t || onnx_tensor_floats(of, MAX_BYTES) * sizeof(float) != t->raw_data.len ||
+        (param_is_of_torch(param) && strcmp(param, name_of(of)) == 0))
+        return false;
+    data = onnx_tensor_look(of, u->source);
+    return !data || memcmp(data, t->raw_data.data, t->raw_data.len) == 0;
+}
+
+/* Was v, a parameter that was moved, merged with nothing but other views of it? gain[None] and
+ * gain.view(1, 8), both of ones: no other parameter can have these numbers. */
+static bool is_of_one(struct untie *u, uint32_t v)
+{
+    const char *name = name_of(u->g->initializer[v]);
+    char *list = u->views[v] ? NULL : onnx_folded_of(u->g, name);
+    struct param_move move;
+
+    if (list && param_form_moved(name, list, u->kinds, &move)) {
+        u->views[v] = YES;
+        for (size_t i = 0; i < u->kinds->names.cap; i++) {
+            const struct names_slot *s = &u->kinds->names.slots[i];
+
+            if (s->key && s->number == GRAPH_SAID_PARAM && strcmp(s->key, move.param) != 0 &&
+                may_look_like(u, s->key, v))
+                u->views[v] = NO;
+        }
+    } else if (!u->views[v]) {
+        u->views[v] = NO;
+    }
+    free(list);
+    return u->views[v] == YES;
+}
+
 /* What tells input k of the node, which is v, from other uses of v. called: as what it was called
  * with; "": it is not said. */
 static int find_that(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t v,
                      const char *called, uint32_t *out)
 {
+    const char *own = name_of(u->g->initializer[v]);
     int rc = SH_OK;
 
     *out = NAMES_NONE;
-    if (called[0] && !u->by_name && param_is_moved(name_of(u->g->initializer[v])))
-        rc = number_call(u, called, out);
+    if (called[0] && !u->by_name && param_is_moved(own))
+        rc = number_call(u, param_is_moved(called) && is_of_one(u, v) ? own : called, out);
     if (!rc && *out == NAMES_NONE && !u->only_taken)
         *out = beside(u, n, k);
     return rc;
@@ -415,8 +466,8 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
 
 /* ---------------------------------------------------------------- has anything been merged? */
 
-/* The quoted names of a list, which are ended there. */
-static int see_list(struct names *there, char *list, struct sh_err *err)
+/* The quoted names of a list, which are ended there; at: 1 + the initializer whose list it is. */
+static int see_list(struct names *there, char *list, uint32_t at, struct sh_err *err)
 {
     size_t n = 0;
     int rc = SH_OK;
@@ -425,77 +476,95 @@ static int see_list(struct names *there, char *list, struct sh_err *err)
         char *name = list + (p - list), *next = name + n + 1;
 
         name[n] = '\0';
-        rc = names_put_first(there, name, 0, err);
+        rc = names_put_first(there, name, at, err);
         p = param_next_name(next, &n);
     }
     return rc;
 }
 
 /* Is there a name of the signature that is neither in the file, nor anything was computed of it? */
-static int look_for_missing(const Onnx__GraphProto *g, const struct param_kinds *kinds, bool *any,
-                            struct sh_err *err)
+static int look_for_missing(struct untie *u, bool *any)
 {
-    char **lists = calloc(g->n_value_info + 1, sizeof(*lists));
-    struct names there;
-    int rc = names_init(&there, err);
+    const Onnx__GraphProto *g = u->g;
+    int rc = SH_OK;
 
-    if (!lists && !rc)
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu lists", g->n_value_info);
+    u->lists = calloc(g->n_value_info + 1, sizeof(*u->lists));
+    if (!u->lists)
+        rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate %zu lists", g->n_value_info);
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
-        rc = names_put_first(&there, g->initializer[i]->name, 0, err);
+        rc = names_put_first(&u->there, g->initializer[i]->name, (uint32_t)i + 1, u->err);
     for (size_t i = 0; i < g->n_value_info && rc == SH_OK; i++) {
-        lists[i] = onnx_folded_from(g->value_info[i]);
-        rc = lists[i] ? see_list(&there, lists[i], err) : SH_OK;
+        const char *name = g->value_info[i]->name;
+        const uint32_t at = name ? names_get(&u->there, name) : NAMES_NONE;
+
+        u->lists[i] = onnx_folded_from(g->value_info[i]);
+        rc = u->lists[i]
+                 ? see_list(&u->there, u->lists[i], at == NAMES_NONE ? 0 : at, u->err)
+                 : SH_OK;
     }
     *any = false;
-    for (size_t i = 0; i < kinds->names.cap && rc == SH_OK; i++) {
-        const char *name = kinds->names.slots[i].key;
+    for (size_t i = 0; i < u->kinds->names.cap && rc == SH_OK; i++) {
+        const char *name = u->kinds->names.slots[i].key;
 
-        *any |=
-            name && !strstr(name, "num_batches_tracked") && names_get(&there, name) == NAMES_NONE;
+        *any |= name && !strstr(name, "num_batches_tracked") &&
+                names_get(&u->there, name) == NAMES_NONE;
     }
-    names_fini(&there);
-    for (size_t i = 0; i < g->n_value_info && lists; i++)
-        free(lists[i]);
-    free(lists);
     return rc;
+}
+
+static void fini(struct untie *u, size_t n_lists)
+{
+    for (size_t i = 0; i < n_lists && u->lists; i++)
+        free(u->lists[i]);
+    for (size_t i = 0; i < u->called.n; i++)
+        free(u->texts[i]);
+    free(u->lists);
+    free(u->views);
+    free(u->uses);
+    free(u->first);
+    free(u->slopes);
+    free(u->list);
+    free(u->texts);
+    names_fini(&u->there);
+    names_fini(&u->called);
+    names_fini(&u->buffers);
+    names_fini(&u->names);
+    names_fini(&u->makers);
+    names_fini(&u->ids);
 }
 
 int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                uint32_t *n, struct sh_err *err)
 {
-    struct untie u = {.g = m->graph, .kinds = kinds, .cap = m->graph->n_initializer, .err = err};
-    bool *seen = NULL, any = true;
-    int rc = param_kinds_known(kinds) ? look_for_missing(m->graph, kinds, &any, err) : SH_OK;
+    struct untie u = {.g = m->graph,
+                      .kinds = kinds,
+                      .source = source,
+                      .cap = m->graph->n_initializer,
+                      .err = err};
+    bool *seen = calloc(m->graph->n_initializer + 1, sizeof(*seen)), any = true;
+    int rc = names_init(&u.there, err);
 
     *n = 0;
-    if (rc)
-        return rc;
+    u.views = calloc(m->graph->n_initializer + 1, sizeof(*u.views));
+    if (!rc && (!seen || !u.views))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate marks");
+    if (!rc && param_kinds_known(kinds))
+        rc = look_for_missing(&u, &any);
     u.only_taken = !any;
     u.by_name = !param_kinds_known(kinds) && onnx_is_as_written(m);
-    seen = calloc(m->graph->n_initializer + 1, sizeof(*seen));
-    rc = seen ? names_init(&u.called, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks");
+    if (!rc)
+        rc = names_init(&u.called, err);
     if (!rc)
         rc = names_init(&u.buffers, err);
     if (!rc)
         rc = count_uses(&u);
     if (!rc)
         rc = decide(&u, source);
+    onnx_source_walk(source);
     for (size_t i = 0; i < u.g->n_node && rc == SH_OK; i++)
         rc = split_node(&u, u.g->node[i], seen);
     *n = u.n_new;
     free(seen);
-    free(u.uses);
-    free(u.first);
-    free(u.slopes);
-    free(u.list);
-    for (size_t i = 0; i < u.called.n; i++)
-        free(u.texts[i]);
-    free(u.texts);
-    names_fini(&u.called);
-    names_fini(&u.buffers);
-    names_fini(&u.names);
-    names_fini(&u.makers);
-    names_fini(&u.ids);
+    fini(&u, m->graph->n_value_info);
     return rc;
 }

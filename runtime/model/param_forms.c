@@ -304,7 +304,7 @@ bool param_form_moved(const char *name, const char *list, const struct param_kin
     struct said names = names_of(list);
 
     *out = (struct param_move){.param = ""};
-    if (!add_move(out, name))
+    if (!add_move(out, name) && !is_number(name))
         return false;
     while (next_name(&names)) {
         const enum graph_said is = param_kind(kinds, names.one);
@@ -314,7 +314,7 @@ bool param_form_moved(const char *name, const char *list, const struct param_kin
         else if (is || !(is_number(names.one) || add_move(out, names.one)))
             return false;
     }
-    return names.fits && out->param[0];
+    return names.fits && out->param[0] && (out->turns || !is_number(name));
 }
 
 bool param_form_is_one(const char *name, const char *list, const struct param_kinds *kinds)

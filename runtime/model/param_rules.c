@@ -88,6 +88,15 @@ bool param_is_made_up(const char *name)
     return n == 0 || (n == strlen("const") && begins(name, "const")); /* only digits behind it */
 }
 
+bool param_is_word(const char *name)
+{
+    const char *p = name;
+
+    while (isalnum((unsigned char)*p) || *p == '_' || *p == '.')
+        p++;
+    return isalpha((unsigned char)name[0]) && !*p && !begins(name, "val_");
+}
+
 bool param_is_folded(const char *name)
 {
     return begins(name, "onnx::") || (name[0] && name[strspn(name, "0123456789")] == '\0');

@@ -38,6 +38,8 @@ bool param_is_turned(const char *name);
  * or added to it (1 + the epsilon of a graph's layer). Those of the code have no axes, and names of
  * their own. */
 bool param_is_lone(const char *name, int rank);
+/* "mean", "t", "scale_2": a word by which a module may call what it has. */
+bool param_is_word(const char *name);
 /* "onnx::Mul_77", "919": what PyTorch's older exporter calls what it computed of a module. In a
  * file as it wrote it, numbers of the code alone are no initializers: it leaves them to Constant
  * nodes, also what it computes of them (hasParamInput() in its constant_fold.cpp). So even a number

@@ -428,6 +428,24 @@ static bool are_of_a_table(const struct graph *g)
     return differ;
 }
 
+/* What is divided by a number of the module, raised to it, or bounded by it: the older exporter says
+ * nothing of the number, as where it is added. */
+static void find_lone(const struct graph *g, const struct graph_node *n, bool is_table,
+                      bool *learns)
+{
+    static const char *const OPS[] = {"Div", "Max", "Min", "Pow"};
+    bool is = false;
+
+    for (size_t k = 0; k < SH_ARRAY_LEN(OPS); k++)
+        is |= strcmp(n->op, OPS[k]) == 0;
+    for (uint32_t k = 0; k < n->n_in && is; k++) {
+        const struct graph_value *v = n->in[k] == GRAPH_NONE ? NULL : &g->values[n->in[k]];
+
+        if (v && v->data && v->is_folded && graph_elements(v) == 1)
+            learns[n->in[k]] |= !(is_table && is_written_alone(v));
+    }
+}
+
 /* Which sums and products learn: learns[c], or with a norm that is held fixed, holds[c]. */
 static void follow_channels(const struct graph *g, const struct graph_node **makers, bool *learns,
                             bool *holds)
@@ -441,6 +459,7 @@ static void follow_channels(const struct graph *g, const struct graph_node **mak
         for (uint32_t k = 0; k < n->n_out; k++)
             if (n->out[k] != GRAPH_NONE)
                 makers[n->out[k]] = n;
+        find_lone(g, n, is_table, learns);
         if (!split_operands(g, n, &c, &x))
             continue;
         learns[c] |= graph_elements(&g->values[c]) == 1 && !are_products(&g->values[c]) &&
@@ -675,6 +694,13 @@ static bool looks_learned(const struct graph_value *v)
            !is_written(v);
 }
 
+/* A number of the module in a file of the older exporter that takes part and does not learn. */
+static bool is_lone_number(const struct graph_value *v, bool counts)
+{
+    return counts && v->is_folded && v->dtype == SH_F32 && graph_elements(v) == 1 &&
+           !are_products(v);
+}
+
 /* joins[v]: v, or what is moved from it, is put together with what is computed. */
 static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *learns)
 {
@@ -728,7 +754,8 @@ static void decide(struct graph *g, const struct found *f)
         const bool found = (v->rank > 0 && f->weighs[i]) || (!held && f->learns[i]);
 
         v->is_computed &= !f->filters[i];
-        v->is_held = v->is_assumed && !f->filters[i] && looks_learned(v);
+        v->is_held = v->is_assumed && !f->filters[i] &&
+                     (looks_learned(v) || is_lone_number(v, f->counts[i]));
         v->is_param = v->is_param &&
                       (v->said == GRAPH_SAID_LEARNS ||
                        (!f->filters[i] && !is_written(v) &&

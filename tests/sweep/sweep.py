@@ -540,8 +540,10 @@ class Check:
         said, mine = json.loads(r.stdout), self.case["train"]["params"]  # of these it is right
         held = said.get("training_note", "").partition("held fixed are ")[2].partition(" because")[0].split(", ")
         more = [p for p in said.get("training_note", "").split("; ")
-                if p.startswith("places ") or p.startswith("gradients flow") or "were put into weights" in p]
-        return " ".join([n for n in said.get("training_assumes") or [] if n not in mine] + [n for n in held if n in mine] + more)
+                if any(what in p for what in ("places ", "gradients flow", "were put into weights", "are trained apart",
+                                              "are taken for the negatives"))]
+        held = [n for n in held if n in mine or n.startswith("onnx::")]
+        return " ".join([n for n in said.get("training_assumes") or [] if n not in mine] + held + more)
 
     def line(self, tag):
         """One exporter: a row of results."""

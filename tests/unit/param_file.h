@@ -9,6 +9,10 @@
 #include <math.h>
 #include <unistd.h>
 
+#define META_SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
+#define META_FROM "pkg.onnxscript.optimizer.folded_from"
+#define META_CALL "pkg.torch.onnx.fx_node"
+
 static char folder[] = "/tmp/shunt-params.XXXXXX";
 
 static inline int make_folder(void **state)
@@ -161,6 +165,60 @@ static inline bool is_param(const struct graph *g, const char *name)
     if (v == GRAPH_NONE)
         fail_msg("there is no %s", name);
     return g->values[v].is_param;
+}
+
+/* What an exporter says that it computed a constant of. */
+static inline void say_from(Onnx__GraphProto *g, const char *name, const char *list)
+{
+    Onnx__ValueInfoProto *v = malloc(sizeof(*v));
+
+    onnx__value_info_proto__init(v);
+    v->name = strdup(name);
+    g->value_info = realloc(g->value_info, (g->n_value_info + 1) * sizeof(*g->value_info));
+    g->value_info[g->n_value_info++] = v;
+    add_value_meta(v, META_FROM, list);
+}
+
+/* How PyTorch was called where a node came of it. */
+static inline void say_call_of(Onnx__GraphProto *g, const char *output, const char *target,
+                               const char *args)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text),
+             "%%%s : [num_users=1] = call_function[target=torch.ops.aten.%s](%s", output, target,
+             args);
+    for (size_t i = 0; i < g->n_node; i++)
+        if (strcmp(g->node[i]->output[0], output) == 0)
+            add_meta(g->node[i], META_CALL, text);
+}
+
+static inline void say_call(Onnx__GraphProto *g, const char *output, const char *args)
+{
+    say_call_of(g, output, "x", args);
+}
+
+/* TAKES g. */
+static inline struct graph *edited(struct graph *g, uint32_t y,
+                            void (*change)(Onnx__GraphProto *g, const char *call))
+{
+    struct sh_err err = {0};
+    char path[128];
+
+    graph_free(through_a_file(g, y));
+    edit(change, NULL);
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+    return g;
+}
+
+static inline const char *input_of(const struct graph *g, const char *output, uint32_t k)
+{
+    const uint32_t v = graph_find(g, output);
+
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].out[0] == v)
+            return g->values[g->nodes[i].in[k]].name;
+    return "";
 }
 
 #endif

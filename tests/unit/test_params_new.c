@@ -8,59 +8,10 @@
 #include "runtime/model/onnx_file.h"
 #include "tests/unit/param_file.h"
 
-#define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
-#define FROM "pkg.onnxscript.optimizer.folded_from"
-#define CALL "pkg.torch.onnx.fx_node"
-
-static void say_from(Onnx__GraphProto *g, const char *name, const char *list)
-{
-    Onnx__ValueInfoProto *v = malloc(sizeof(*v));
-
-    onnx__value_info_proto__init(v);
-    v->name = strdup(name);
-    g->value_info = realloc(g->value_info, (g->n_value_info + 1) * sizeof(*g->value_info));
-    g->value_info[g->n_value_info++] = v;
-    add_value_meta(v, FROM, list);
-}
-
-static void say_call(Onnx__GraphProto *g, const char *output, const char *args)
-{
-    char text[256];
-
-    snprintf(text, sizeof(text), "%%%s : [num_users=1] = call_function[target=torch.ops.aten.x](%s",
-             output, args);
-    for (size_t i = 0; i < g->n_node; i++)
-        if (strcmp(g->node[i]->output[0], output) == 0)
-            add_meta(g->node[i], CALL, text);
-}
-
-/* TAKES g. */
-static struct graph *edited(struct graph *g, uint32_t y,
-                            void (*change)(Onnx__GraphProto *g, const char *call))
-{
-    struct sh_err err = {0};
-    char path[128];
-
-    graph_free(through_a_file(g, y));
-    edit(change, NULL);
-    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
-    return g;
-}
-
-static const char *input_of(const struct graph *g, const char *output, uint32_t k)
-{
-    const uint32_t v = graph_find(g, output);
-
-    for (uint32_t i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i].out[0] == v)
-            return g->values[g->nodes[i].in[k]].name;
-    return "";
-}
-
 static void say_scale(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE, "p_a_scale: PARAMETER target='a.scale'\n");
+    add_pair(&g->base, 16, META_SIGNATURE, "p_a_scale: PARAMETER target='a.scale'\n");
     say_call(g, "mul", "args = (%p_a_scale, %x), kwargs = {})");
     say_call(g, "mul_1", "args = (%mul, 0.1), kwargs = {})");
     say_call(g, "mul_2", "args = (%mul_1, %view), kwargs = {})"); /* another name for it, maybe */
@@ -113,7 +64,7 @@ static void say_case(Onnx__GraphProto *g, const char *call)
     char args[64];
 
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE, CASES[which][0]);
+    add_pair(&g->base, 16, META_SIGNATURE, CASES[which][0]);
     snprintf(args, sizeof(args), "args = (%s, %%p_fc_weight), kwargs = {})", CASES[which][1]);
     say_call(g, "second", args);
 }
@@ -146,7 +97,7 @@ static void a_parameter_that_the_exporter_left_out_is_missed(void **state)
 static void say_several(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='r'\np_1: PARAMETER target='i'\np_2: PARAMETER target='mix'\n");
     say_from(g, "cat_4", "['cat', 'cat_1', 'i', 'neg', 'r']");
     say_from(g, "cat_5", "['cat_6', 'i', 'mul', 'neg_1', 'r']"); /* something else as well */
@@ -206,7 +157,7 @@ static void what_is_there_several_times_is_trained_once(void **state)
 static void say_rows(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='alphas'\np_1: PARAMETER target='a'\np_2: PARAMETER "
              "target='b'\np_3: PARAMETER target='table'\n");
     say_from(g, "select_1", "['alphas', 'select', 'softmax', 'val_0']");
@@ -257,7 +208,7 @@ static void rows_of_a_softmax_end_where_their_sum_is_1(void **state)
 static void say_frequency(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE, "b_0: BUFFER target='inv_freq'\n");
+    add_pair(&g->base, 16, META_SIGNATURE, "b_0: BUFFER target='inv_freq'\n");
     say_from(g, "view_1", "['inv_freq', 'val_2']");
 }
 
@@ -280,7 +231,7 @@ static void what_a_buffer_became_stays_one_in_each_use(void **state)
 static void say_leak(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='leak'\n");
+    add_pair(&g->base, 16, META_SIGNATURE, "p_0: PARAMETER target='leak'\n");
     say_from(g, "select", "['leak', 'sub', 'val_1']");
 }
 
@@ -302,7 +253,7 @@ static void what_is_left_of_a_leak_is_computed_of_it(void **state)
 static void say_expanded(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='score'\np_1: PARAMETER target='gain'\n"
              "p_2: PARAMETER target='row'\n");
     say_from(g, "expand", "['score', 'val_1', 'val_2']");
@@ -349,7 +300,7 @@ static void say_halves(Onnx__GraphProto *g, const char *made_by)
 {
     char list[120];
 
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "\n# inputs\np_weight: PARAMETER target='weight'\nx: USER_INPUT\n");
     snprintf(list, sizeof(list), "['val_0', 'val_14', '%s', 'weight']", made_by);
     say_from(g, "val_18", list);
@@ -380,7 +331,7 @@ static void a_part_of_a_complex_weight_is_trained(void **state)
 static void say_taken(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='alpha'\n");
+    add_pair(&g->base, 16, META_SIGNATURE, "p_0: PARAMETER target='alpha'\n");
     say_from(g, "select", "['alpha', 'val_1']");
     say_call(g, "mul", "args = (%select, %getitem), kwargs = {})");
     say_call(g, "mul_1", "args = (%select_2, %getitem_1), kwargs = {})"); /* another number */
@@ -412,7 +363,7 @@ static void elements_that_were_merged_learn_each_by_itself(void **state)
 
 static void say_places(Onnx__GraphProto *g, const char *name)
 {
-    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='places.weight'\n");
+    add_pair(&g->base, 16, META_SIGNATURE, "p_0: PARAMETER target='places.weight'\n");
     say_from(g, name, "['arange', 'places.weight', 'val_1']");
 }
 
@@ -500,7 +451,7 @@ static void fill(float *x, enum numbers how)
 static void say_computed(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='w'\np_1: PARAMETER target='other.weight'\n"
              "p_2: PARAMETER target='there'\n");
     say_from(g, COMPUTED[which].name, COMPUTED[which].list);
@@ -509,7 +460,7 @@ static void say_computed(Onnx__GraphProto *g, const char *call)
 static void say_tril(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='w'\n");
+    add_pair(&g->base, 16, META_SIGNATURE, "p_0: PARAMETER target='w'\n");
     say_from(g, "tril", "['w']");
 }
 
@@ -563,7 +514,7 @@ static void what_was_computed_comes_back_if_nothing_is_lost(void **state)
 static void say_buffers(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_b: PARAMETER target='b'\nb_net_mean: BUFFER target='net.mean' persistent=True\n");
     say_call(g, "sub", "args = (%x, %b_net_mean), kwargs = {})");
     say_call(g, "add", "args = (%sub, %p_b), kwargs = {})");
@@ -597,7 +548,7 @@ static void say_many(Onnx__GraphProto *g, const char *call)
     struct sh_buf text;
 
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='wide'\np_1: PARAMETER target='gone'\n");
     say_from(g, "tril", "['wide']");
     say_from(g, "select", "['wide']");
@@ -608,7 +559,7 @@ static void say_many(Onnx__GraphProto *g, const char *call)
     assert_ok(sh_buf_printf(&text, NULL, "%%sum : [num_users=1] = call_function(args = ("));
     for (int i = 0; i < MANY; i++)
         assert_ok(sh_buf_append(&text, "%a,", 3, NULL));
-    add_meta(n, CALL, text.data);
+    add_meta(n, META_CALL, text.data);
     sh_buf_fini(&text);
 }
 
@@ -634,7 +585,7 @@ static void what_a_file_has_much_of_is_looked_at_once(void **state)
 static void say_moved(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='q'\np_1: PARAMETER target='g'\np_2: PARAMETER target='b'\n"
              "p_3: PARAMETER target='c'\n");
     say_from(g, "transpose", "['expand', 'q', 'unsqueeze', 'val_0']");
@@ -704,7 +655,7 @@ static void what_is_there_in_several_orders_is_trained_once(void **state)
 static void say_circle(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='view'\np_1: PARAMETER target='view_1'\n");
     say_from(g, "view", "['view_1']");
     say_from(g, "view_1", "['view']");
@@ -728,7 +679,7 @@ static void what_is_said_to_be_made_of_each_other_is_read(void **state)
 static void say_one(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='p'\np_1: PARAMETER target='w'\nb_2: BUFFER target='std'\n"
              "p_3: PARAMETER target='r'\np_4: PARAMETER target='s'\np_5: PARAMETER target='t'\n");
     say_from(g, "view", "['p', 'val_7']");

@@ -7,7 +7,6 @@
 #include "tests/unit/param_file.h"
 
 #define KIND "pkg.torch.export.graph_signature.InputSpec.kind"
-#define FROM "pkg.onnxscript.optimizer.folded_from"
 
 static void say(Onnx__GraphProto *g, const char *name, const char *key, const char *what)
 {
@@ -37,15 +36,15 @@ static void say_kinds(Onnx__GraphProto *g, const char *call)
 static void say_origins(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    say(g, "clamp_2", FROM,
+    say(g, "clamp_2", META_FROM,
         "['_to_copy', 'arange', 'convert_element_type_default', 'sub_1', 'val_5', 'view']");
-    say(g, "cat", FROM, "['rotary.inv_freq', 'cos', 'sin']");
-    say(g, "cat_1", FROM, "['head.gain', 'val_3']");
-    say(g, "cat_2", FROM, "['gain', 'val_3']");
-    say(g, "cat_3", FROM, "[]");
-    say(g, "val_4", FROM, "['val_16', 'view_as_complex', 'weight']");
-    say(g, "val_5", FROM, "['matmul', 'weight']");
-    say(g, "expand", FROM, "['decoder.mask_token', 'expand']");
+    say(g, "cat", META_FROM, "['rotary.inv_freq', 'cos', 'sin']");
+    say(g, "cat_1", META_FROM, "['head.gain', 'val_3']");
+    say(g, "cat_2", META_FROM, "['gain', 'val_3']");
+    say(g, "cat_3", META_FROM, "[]");
+    say(g, "val_4", META_FROM, "['val_16', 'view_as_complex', 'weight']");
+    say(g, "val_5", META_FROM, "['matmul', 'weight']");
+    say(g, "expand", META_FROM, "['decoder.mask_token', 'expand']");
 }
 
 /* Weights of what is interpolated are per channel, as a bias that was turned is. */
@@ -192,8 +191,6 @@ static void the_order_of_an_old_file_tells_buffers_from_parameters(void **state)
     }
 }
 
-#define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
-
 static void say_forms(Onnx__GraphProto *g, const char *call)
 {
     static const char *const PARAMS[] = {"log_scale",   "A_log",      "net.decay",   "mix",
@@ -208,20 +205,20 @@ static void say_forms(Onnx__GraphProto *g, const char *call)
     snprintf(at, (size_t)(text + sizeof(text) - at),
              "b_1: BUFFER target='made.mask' persistent=True\nb_2: BUFFER target='keys'\n"
              "b_3: BUFFER target='noise'\nx: USER_INPUT\n");
-    add_pair(&g->base, 16, SIGNATURE, text);
-    say(g, "t_1", FROM, "['made.mask', 'made.weight', 'mul_3']");
-    say(g, "mul_4", FROM, "['conv.weight', 'noise']");
-    say(g, "t_2", FROM, "['keys']");
-    say(g, "exp", FROM, "['log_scale']");
-    say(g, "neg_1", FROM, "['A_log', 'exp_1']");
-    say(g, "unsqueeze", FROM, "['exp_2', 'neg_2', 'net.decay', 'val_7']"); /* exp(-decay) */
-    say(g, "softmax", FROM, "['mix']");
-    say(g, "softplus", FROM, "['beta', 'beta_cast', 'rho', 'softplus_4', 'threshold', 'tmp_1']");
-    say(g, "clamp", FROM, "['exp_3', 'logit_scale', 'val_10']");
-    say(g, "clamp_1", FROM, "['exp_4', 'held_scale', 'val_10']"); /* 100 */
-    say(g, "sigmoid_1", FROM, "['a.gate', 'b.gate', 'mul']");
-    say(g, "mul_9", FROM, "['conv.weight', 'val_3']");
-    say(g, "exp_9", FROM, "['known']");
+    add_pair(&g->base, 16, META_SIGNATURE, text);
+    say(g, "t_1", META_FROM, "['made.mask', 'made.weight', 'mul_3']");
+    say(g, "mul_4", META_FROM, "['conv.weight', 'noise']");
+    say(g, "t_2", META_FROM, "['keys']");
+    say(g, "exp", META_FROM, "['log_scale']");
+    say(g, "neg_1", META_FROM, "['A_log', 'exp_1']");
+    say(g, "unsqueeze", META_FROM, "['exp_2', 'neg_2', 'net.decay', 'val_7']"); /* exp(-decay) */
+    say(g, "softmax", META_FROM, "['mix']");
+    say(g, "softplus", META_FROM, "['beta', 'beta_cast', 'rho', 'softplus_4', 'threshold', 'tmp_1']");
+    say(g, "clamp", META_FROM, "['exp_3', 'logit_scale', 'val_10']");
+    say(g, "clamp_1", META_FROM, "['exp_4', 'held_scale', 'val_10']"); /* 100 */
+    say(g, "sigmoid_1", META_FROM, "['a.gate', 'b.gate', 'mul']");
+    say(g, "mul_9", META_FROM, "['conv.weight', 'val_3']");
+    say(g, "exp_9", META_FROM, "['known']");
 }
 
 static float form_of(const char *name, float x)
@@ -491,14 +488,14 @@ static void waves_that_were_drawn_do_not_learn(void **state)
 
 static void sign(Onnx__GraphProto *g, const char *text)
 {
-    add_pair(&g->base, 16, SIGNATURE, text);
+    add_pair(&g->base, 16, META_SIGNATURE, text);
 }
 
 static void say_lost(Onnx__GraphProto *g, const char *list)
 {
     sign(g, "p_0: PARAMETER target='gain'\np_1: PARAMETER target='other.bias'\n"
             "b_0: BUFFER target='noise'\n");
-    say(g, "t_1", FROM, list);
+    say(g, "t_1", META_FROM, list);
 }
 
 /* Its gradient is not that of the parameter. */

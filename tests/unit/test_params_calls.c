@@ -1,0 +1,199 @@
+/* test_params_calls.c - Without it: what an exporter computed inside of a call would be trained in
+ * place of the parameter, two views of one parameter as two, and a number that is the negative of
+ * one by itself, or not at all. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl -lprotobuf-c -lm */
+#include "runtime/model/graph_int.h"
+#include "tests/unit/param_file.h"
+
+static const char *target;
+
+static void say_inner(Onnx__GraphProto *g, const char *call)
+{
+    char args[64];
+
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, "p_p: PARAMETER target='p'\n");
+    say_from(g, "val_1", "['p', 'val_0']");
+    snprintf(args, sizeof(args), "args = (%%x, %%p_p), kwargs = {%s})",
+             strcmp(target, "add.Tensor") == 0 ? "alpha: 0.3" : "");
+    say_call_of(g, "y", target, args);
+}
+
+/* val_1 of p: exp(p), 0.3 p, log(p), p transposed. */
+static void what_a_call_computed_inside_is_no_parameter(void **state)
+{
+    static const struct {
+        const char *target, *trains; /* NULL: it is refused */
+    } CASES[] = {{"logaddexp.default", "p"},
+                 {"add.Tensor", NULL},
+                 {"logaddexp2.default", NULL},
+                 {"linear.default", "val_1"},
+                 {"prelu.default", "val_1"}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 9}),
+                 v = learned(g, "val_1", 1, (int64_t[]){9});
+        struct sh_err err = {0};
+
+        for (int k = 0; k < 9; k++)
+            ((float *)g->values[v].data)[k] += 1.25f; /* above 0 */
+        target = CASES[i].target;
+        g = edited(g, NODE(g, "Add", "y", x, v), say_inner);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err),
+                         CASES[i].trains ? SH_OK : SH_E_UNSUPPORTED);
+        assert_true(CASES[i].trains || strstr(err.msg, "val_1"));
+        assert_true(!CASES[i].trains || is_param(g, CASES[i].trains));
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+static void say_negative(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, "p_t: PARAMETER target='t'\n");
+    say_from(g, "neg", "['t']");
+    say_call_of(g, "mul", "mul.Tensor", "args = (%x, %neg), kwargs = {})");
+    say_call_of(g, "mul_1", "mul.Tensor", "args = (%mul, -0.7), kwargs = {})");
+}
+
+/* exp(-t x) -0.7, where t is 0.7. */
+static void a_number_of_the_code_is_not_what_was_computed_of_a_parameter(void **state)
+{
+    static const char *const OWN = "val_neg@mul_1:1";
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), neg = number(g, "neg", -0.7f);
+
+    (void)state;
+    x = NODE(g, "Mul", "mul", x, neg);
+    g = edited(g, NODE(g, "Mul", "mul_1", x, neg), say_negative);
+    assert_string_equal(input_of(g, "mul", 1), "neg");
+    assert_string_equal(input_of(g, "mul_1", 1), OWN);
+    assert_true(is_param(g, "t"));
+    assert_false(is_param(g, OWN));
+    graph_free(g);
+}
+
+static const char *signature;
+
+static void say_views(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, signature);
+    say_from(g, "unsqueeze", "['gain', 'val_0']");
+    say_call_of(g, "mul", "mul.Tensor", "args = (%x, %unsqueeze), kwargs = {})");
+    say_call_of(g, "mul_1", "mul.Tensor", "args = (%mul, %view), kwargs = {})");
+    say_call_of(g, "mul_2", "mul.Tensor", "args = (%mul_1, %ones), kwargs = {})");
+}
+
+/* gain[None] and gain.view(1, 4), of which the exporter kept one. Where another parameter is
+ * missing, or has the same numbers, the second may be of that; one of a layer of PyTorch is not
+ * viewed. Ones of the code are not a view of anything. */
+static void views_of_one_parameter_are_trained_as_one(void **state)
+{
+    static const struct {
+        const char *signature;
+        bool apart;
+    } CASES[] = {{"p_gain: PARAMETER target='gain'\n", false},
+                 {"p_gain: PARAMETER target='gain'\np_o: PARAMETER target='other'\n", true},
+                 {"p_gain: PARAMETER target='gain'\np_o: PARAMETER target='own'\n", true},
+                 {"p_gain: PARAMETER target='gain'\np_o: PARAMETER target='fc.weight'\n", false},
+                 {"p_gain: PARAMETER target='gain'\np_o: PARAMETER target='big'\n", false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}),
+                 gain = param(g, "unsqueeze", 2, (int64_t[]){1, 4});
+
+        for (int k = 0; k < 4; k++)
+            ((float *)g->values[gain].data)[k] = 1;
+        x = NODE(g, "Mul", "mul", x, gain);
+        x = NODE(g, "Mul", "mul_1", x, gain);
+        x = NODE(g, "Mul", "mul_2", x, gain);
+        x = NODE(g, "Mul", "a", x, uniform(g, "own", 4, 1));
+        x = NODE(g, "Mul", "b", x, uniform(g, "fc.weight", 4, 1));
+        x = NODE(g, "Mul", "c", x, uniform(g, "big", 1, 1));
+        signature = CASES[i].signature;
+        g = edited(g, x, say_views);
+        assert_string_equal(input_of(g, "mul", 1), "unsqueeze");
+        assert_string_equal(input_of(g, "mul_1", 1),
+                            CASES[i].apart ? "unsqueeze@mul_1:1" : "unsqueeze");
+        assert_string_equal(input_of(g, "mul_2", 1), "unsqueeze@mul_2:1");
+        graph_free(g);
+    }
+}
+
+static void scope(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    free(g->node[0]->name);
+    g->node[0]->name = strdup("/Mul");
+}
+
+/* -t beside t, which a module may call as it likes; where two may be meant, or none is there, it
+ * learns by itself, also where something is divided by it. */
+static void the_negative_of_a_number_is_computed_of_it(void **state)
+{
+    static const struct {
+        const char *name, *op;
+        float x, other;
+        uint32_t guessed;
+    } CASES[] = {{"t", "Mul", 0.5f, 3, 1},
+                 {"gamma", "Mul", 0.7f, 3, 1},
+                 {"mean", "Exp", 0.7132f, 3, 0},
+                 {"t", "Mul", 0.5f, 0.5f, 0},
+                 {"gamma", "Div", 0.25f, 3, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        const bool computed = CASES[i].other == 3;
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}),
+                 t = number(g, CASES[i].name, CASES[i].x),
+                 neg = number(g, "onnx::Mul_13", -CASES[i].x);
+
+        x = NODE(g, "Mul", "a", x, t);
+        x = NODE(g, "Mul", "b", x, number(g, "other", CASES[i].other));
+        x = strcmp(CASES[i].op, "Exp") == 0 ? NODE(g, "Mul", "y", x, NODE(g, "Exp", "e", neg))
+                                            : NODE(g, CASES[i].op, "y", x, neg);
+        g = edited(g, x, scope);
+        assert_int_equal(g->n_guessed, CASES[i].guessed);
+        assert_int_equal(g->values[graph_find(g, "onnx::Mul_13")].data == NULL, computed);
+        assert_true(computed || is_param(g, "onnx::Mul_13"));
+        graph_free(g);
+    }
+}
+
+/* Single numbers of the module, of which those that differ and are round look like a table of the
+ * code: they stay as they are, and that is told. */
+static void a_number_that_is_held_is_told(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4});
+
+    (void)state;
+    x = NODE(g, "Mul", "a", x, number(g, "onnx::Mul_3", -0.7f));
+    x = NODE(g, "Div", "b", x, number(g, "onnx::Div_4", 0.3f));
+    g = edited(g, NODE(g, "Pow", "y", x, number(g, "onnx::Pow_5", 1.2345678f)), scope);
+    assert_true(g->values[graph_find(g, "onnx::Mul_3")].is_held);
+    assert_true(g->values[graph_find(g, "onnx::Div_4")].is_held);
+    assert_true(is_param(g, "onnx::Pow_5"));
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_call_computed_inside_is_no_parameter),
+        cmocka_unit_test(a_number_of_the_code_is_not_what_was_computed_of_a_parameter),
+        cmocka_unit_test(views_of_one_parameter_are_trained_as_one),
+        cmocka_unit_test(the_negative_of_a_number_is_computed_of_it),
+        cmocka_unit_test(a_number_that_is_held_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
