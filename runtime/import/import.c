@@ -276,9 +276,9 @@ static int describe_training(const struct graph *g, const struct graph *t, const
                            note->len ? "; " : "", g->n_untied);
     if (!rc && g->n_guessed > 0)
         rc = sh_buf_printf(note, err,
-                           "%s%u numbers are taken for the negatives of parameters, since they "
-                           "equal those of one each, though the file does not say so; export with "
-                           "dynamo=True, or give parameters different numbers",
+                           "%s%u numbers are computed from parameters that they match (-p, 1 - p), "
+                           "though the file does not say what they are; export with dynamo=True, "
+                           "which does",
                            note->len ? "; " : "", g->n_guessed);
     if (!rc && g->n_unfolded > 0)
         rc = sh_buf_printf(note, err,

@@ -60,6 +60,12 @@ static bool is_round(const struct of *x)
     return is;
 }
 
+/* Single, and such as people write: 0.5, 0.07. */
+static bool is_typed(const struct of *x)
+{
+    return x->n == 1 && fabs(at(x, 0) * 1000 - round(at(x, 0) * 1000)) <= 1e-4;
+}
+
 /* ---------------------------------------------------------------- a line */
 
 /* x = a * y + b? */
@@ -101,7 +107,7 @@ static bool find_line(const struct of *x, const struct of *y, double *a, double 
         *a = WRITTEN[k].a;
         *b = WRITTEN[k].b;
         if (is_on(x, y, *a, *b))
-            return true;
+            return *b != -1 || !is_typed(x); /* -0.7 is more likely -t than t - 1 */
     }
     if (y->n < MANY || is_off(x, y))
         return false;
@@ -400,12 +406,6 @@ static int look_at(struct again *g, size_t i, const char *said)
     return rc;
 }
 
-/* A number such as people write: 0.5, 0.07. */
-static bool is_typed(const struct of *x)
-{
-    return x->n == 1 && fabs(at(x, 0) * 1000 - round(at(x, 0) * 1000)) <= 1e-4;
-}
-
 /* A single number that people write may be the negative of a parameter: exp(-t) beside t, which is 0.5. The
  * older exporter leaves numbers of the code to other nodes, so -0.5 is something of the module, and
  * where one parameter alone is 0.5, this is the best guess. */
@@ -455,9 +455,9 @@ static int see_all(struct again *g)
         if (!n || names_get(&g->names, t->name) != NAMES_NONE ||
             names_get(&g->inputs, t->name) != NAMES_NONE)
             continue;
-        g->all[i] = (struct of){t, onnx_tensor_look(t, g->source), n,
-                                !param_is_made_up(t->name) ||
-                                    (g->as_written && param_is_word(t->name))};
+        g->all[i] =
+            (struct of){t, onnx_tensor_look(t, g->source), n,
+                        !param_is_made_up(t->name) || (g->as_written && param_is_word(t->name))};
         rc = names_put(&g->names, t->name, (uint32_t)i, g->b.err);
     }
     return rc;
@@ -485,8 +485,10 @@ static int look_at_all(struct again *g)
             continue;
         if (g->as_written && is_typed(&g->all[i]))
             rc = look_for_negative(g, i);
-        if (!rc && !g->b.gone[i] && !is_round(&g->all[i]))
-            rc = look_at(g, i, NULL);
+        if (rc || g->b.gone[i] || is_round(&g->all[i]))
+            continue;
+        rc = look_at(g, i, NULL);
+        g->n_guessed += g->b.gone[i] && is_typed(&g->all[i]);
     }
     return rc;
 }

@@ -18,12 +18,12 @@ static const char *const ADDED[] = {
 
 /* Calls that take numbers as they are, but for the order. */
 static const char *const MOVING[] = {
-    "addmm",     "bilinear",   "bmm",  "clamp",      "conv1d", "conv2d", "conv3d",        "dot",
-    "einsum",    "embedding",  "gru",  "group_norm", "index",  "linear", "lstm",          "matmul",
-    "masked_fill", "mm",       "mv",   "prelu",      "rnn_relu", "rnn_tanh", "stack",     "where"};
+    "addmm",       "bilinear",  "bmm", "clamp",      "conv1d",   "conv2d",   "conv3d", "dot",
+    "einsum",      "embedding", "gru", "group_norm", "index",    "linear",   "lstm",   "matmul",
+    "masked_fill", "mm",        "mv",  "prelu",      "rnn_relu", "rnn_tanh", "stack",  "where"};
 
 /* Calls that compute something of a constant alone, of which the file has only that. */
-static const char *const CHANGING[] = {"addbmm", "addr",       "baddbmm", "heaviside",
+static const char *const CHANGING[] = {"addbmm", "addr",       "baddbmm",      "heaviside",
                                        "lerp",   "logaddexp2", "logcumsumexp", "xlogy"};
 
 static bool is_target(const char *target, const char *const *list, size_t n)
@@ -60,8 +60,8 @@ static int see_constants(const Onnx__GraphProto *g, struct names *to, struct sh_
 
     for (size_t i = 0; i < g->n_value_info && rc == SH_OK; i++) {
         const char *name = g->value_info[i]->name;
-        char *list = name && strncmp(name, "val_", 4) == 0 ? onnx_folded_from(g->value_info[i])
-                                                           : NULL;
+        char *list =
+            name && strncmp(name, "val_", 4) == 0 ? onnx_folded_from(g->value_info[i]) : NULL;
 
         if (list)
             rc = names_put_first(to, name, (uint32_t)i, err);

@@ -12,7 +12,7 @@
 struct onnx_restored {
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
     uint32_t n_untied;             /* parameters that were one: onnx_untie.h */
-    uint32_t n_guessed;            /* taken for the negatives of parameters: onnx_again.h */
+    uint32_t n_guessed;            /* numbers that may match by chance: onnx_again.h */
     char left_out[ONNX_LEFT_OUT];  /* a parameter; "": none: onnx_literals.h */
 };
 

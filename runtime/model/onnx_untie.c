@@ -38,9 +38,9 @@ struct untie {
     struct names there; /* what the file has, or computed something of, to 1 + an initializer */
     char **lists;       /* OWNED; names of `there` lie in them */
     uint8_t *views;     /* of each: are all its uses of one parameter? YES, NO; 0: not looked yet */
-    uint32_t *uses;  /* of each; once it is decided: 0, leave it */
-    bool *slopes;    /* of each: of PRelu, so it learns whatever it is called */
-    uint32_t *first; /* of each, 1 + a use in list; 0: none yet */
+    uint32_t *uses;     /* of each; once it is decided: 0, leave it */
+    bool *slopes;       /* of each: of PRelu, so it learns whatever it is called */
+    uint32_t *first;    /* of each, 1 + a use in list; 0: none yet */
     struct use *list;
     size_t n_list, cap_list;
     uint32_t n_new;
@@ -498,9 +498,8 @@ static int look_for_missing(struct untie *u, bool *any)
         const uint32_t at = name ? names_get(&u->there, name) : NAMES_NONE;
 
         u->lists[i] = onnx_folded_from(g->value_info[i]);
-        rc = u->lists[i]
-                 ? see_list(&u->there, u->lists[i], at == NAMES_NONE ? 0 : at, u->err)
-                 : SH_OK;
+        rc = u->lists[i] ? see_list(&u->there, u->lists[i], at == NAMES_NONE ? 0 : at, u->err)
+                         : SH_OK;
     }
     *any = false;
     for (size_t i = 0; i < u->kinds->names.cap && rc == SH_OK; i++) {

@@ -428,12 +428,14 @@ static bool are_of_a_table(const struct graph *g)
     return differ;
 }
 
-/* What is divided by a number of the module, raised to it, or bounded by it: the older exporter says
- * nothing of the number, as where it is added. */
+#define MOST_CHOSEN 1e4f /* what hides is greater: -1e9 */
+
+/* What is divided by a number of the module, raised to it, bounded by it, or has it in some places:
+ * the older exporter says nothing of the number, as where it is added. */
 static void find_lone(const struct graph *g, const struct graph_node *n, bool is_table,
                       bool *learns)
 {
-    static const char *const OPS[] = {"Div", "Max", "Min", "Pow"};
+    static const char *const OPS[] = {"Div", "Max", "Min", "Pow", "Where"};
     bool is = false;
 
     for (size_t k = 0; k < SH_ARRAY_LEN(OPS); k++)
@@ -441,7 +443,8 @@ static void find_lone(const struct graph *g, const struct graph_node *n, bool is
     for (uint32_t k = 0; k < n->n_in && is; k++) {
         const struct graph_value *v = n->in[k] == GRAPH_NONE ? NULL : &g->values[n->in[k]];
 
-        if (v && v->data && v->is_folded && graph_elements(v) == 1)
+        if (v && v->data && v->is_folded && v->dtype == SH_F32 && graph_elements(v) == 1 &&
+            fabsf(param_number(v->data, 0)) < MOST_CHOSEN)
             learns[n->in[k]] |= !(is_table && is_written_alone(v));
     }
 }

@@ -200,7 +200,7 @@ static inline void say_call(Onnx__GraphProto *g, const char *output, const char 
 
 /* TAKES g. */
 static inline struct graph *edited(struct graph *g, uint32_t y,
-                            void (*change)(Onnx__GraphProto *g, const char *call))
+                                   void (*change)(Onnx__GraphProto *g, const char *call))
 {
     struct sh_err err = {0};
     char path[128];

@@ -142,18 +142,16 @@ static void the_negative_of_a_number_is_computed_of_it(void **state)
         const char *name, *op;
         float x, other;
         uint32_t guessed;
-    } CASES[] = {{"t", "Mul", 0.5f, 3, 1},
-                 {"gamma", "Mul", 0.7f, 3, 1},
-                 {"mean", "Exp", 0.7132f, 3, 0},
-                 {"t", "Mul", 0.5f, 0.5f, 0},
-                 {"gamma", "Div", 0.25f, 3, 1}};
+    } CASES[] = {
+        {"t", "Mul", 0.5f, 3, 1},       {"gamma", "Mul", 0.7f, 3, 1},
+        {"mean", "Exp", 0.7132f, 3, 0}, {"t", "Mul", 0.5f, 0.5f, 0},
+        {"gamma", "Div", 0.25f, 3, 1},  {"gamma", "Mul", 1.5f, 0.5f, 1}}; /* and no 0.5 - 2 */
 
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
-        const bool computed = CASES[i].other == 3;
+        const bool computed = CASES[i].other != CASES[i].x;
         struct graph *g = new_graph();
-        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}),
-                 t = number(g, CASES[i].name, CASES[i].x),
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), t = number(g, CASES[i].name, CASES[i].x),
                  neg = number(g, "onnx::Mul_13", -CASES[i].x);
 
         x = NODE(g, "Mul", "a", x, t);

@@ -213,7 +213,8 @@ static void say_forms(Onnx__GraphProto *g, const char *call)
     say(g, "neg_1", META_FROM, "['A_log', 'exp_1']");
     say(g, "unsqueeze", META_FROM, "['exp_2', 'neg_2', 'net.decay', 'val_7']"); /* exp(-decay) */
     say(g, "softmax", META_FROM, "['mix']");
-    say(g, "softplus", META_FROM, "['beta', 'beta_cast', 'rho', 'softplus_4', 'threshold', 'tmp_1']");
+    say(g, "softplus", META_FROM,
+        "['beta', 'beta_cast', 'rho', 'softplus_4', 'threshold', 'tmp_1']");
     say(g, "clamp", META_FROM, "['exp_3', 'logit_scale', 'val_10']");
     say(g, "clamp_1", META_FROM, "['exp_4', 'held_scale', 'val_10']"); /* 100 */
     say(g, "sigmoid_1", META_FROM, "['a.gate', 'b.gate', 'mul']");
