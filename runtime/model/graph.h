@@ -131,6 +131,7 @@ struct graph {
     char left_out[96];             /* a parameter that the exporter left out: onnx_literals.h */
     char unmatched[96]; /* names that whoever pushed it gave to no constant: SH_EXTERNAL_BUFFERS */
     bool says_kinds;    /* the file says what its initializers are: said of values */
+    bool is_as_written; /* by PyTorch's older exporter: words are names of the module */
     bool is_solo;       /* samples may meet (samples.h): each request runs by itself */
     uint32_t holds;     /* while shapes are inferred: 1 + a BOOL, what the file takes for granted of
                        counts; 0: nothing. Where it is false, float outputs are NaN */

@@ -5,6 +5,7 @@
 #include "runtime/model/onnx_build.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_forms.h"
 #include "runtime/model/param_rules.h"
 
 #include <math.h>
@@ -378,6 +379,18 @@ static bool may_be_of(const struct again *g, const struct of *t, uint32_t k)
            !is_round(of);
 }
 
+/* "log_s@exp_1": a part of a parameter that is listed (onnx_forms.h). */
+static bool has_come_back(const struct of *x, const char *said)
+{
+    const char *end = x->t && x->data ? strchr(x->t->name, '@') : NULL;
+    char param[256];
+
+    if (!end || (size_t)(end - x->t->name) >= sizeof(param))
+        return false;
+    snprintf(param, sizeof(param), "%.*s", (int)(end - x->t->name), x->t->name);
+    return param_form_mentions(said, param);
+}
+
 /* Of those that it may be computed of: what `said` lists, or without it what has a module's
  * name. */
 static int look_at(struct again *g, size_t i, const char *said)
@@ -397,8 +410,9 @@ static int look_at(struct again *g, size_t i, const char *said)
         if (k != NAMES_NONE && may_be_of(g, t, k))
             list[found++] = &g->all[k];
     }
-    for (size_t k = 0; k < g->b.n_file && !said && !rc; k++)
-        if (g->all[k].named && may_be_of(g, t, (uint32_t)k))
+    for (size_t k = 0; k < g->b.n_file && !rc && found < g->b.n_file; k++)
+        if ((said ? has_come_back(&g->all[k], said) : g->all[k].named) &&
+            may_be_of(g, t, (uint32_t)k))
             list[found++] = &g->all[k];
     if (!rc && found)
         rc = look_among(g, i, list, found);
@@ -406,9 +420,9 @@ static int look_at(struct again *g, size_t i, const char *said)
     return rc;
 }
 
-/* A single number that people write may be the negative of a parameter: exp(-t) beside t, which is 0.5. The
- * older exporter leaves numbers of the code to other nodes, so -0.5 is something of the module, and
- * where one parameter alone is 0.5, this is the best guess. */
+/* A single number that people write may be the negative of a parameter: exp(-t) beside t, which is
+ * 0.5. The older exporter leaves numbers of the code to other nodes, so -0.5 is something of the
+ * module, and where one parameter alone is 0.5, this is the best guess. */
 static int look_for_negative(struct again *g, size_t i)
 {
     const struct of *t = &g->all[i], *of = NULL;

@@ -17,11 +17,11 @@
  *   - p * q, p + q or p - q
  * is computed by nodes from then on. If a file says nothing, the factor a may be another parameter:
  * unless it is 1, 2, a half or below 0 one of these, it gets the name "val_CONSTANT@factor", and
- * whoever trains the model has to say what it is. A number that
- * people write is taken for the negative of the only parameter that has it in a file of the older
- * exporter. *n_guessed: how many numbers such as people write were matched there. p and q are what the newer exporter says that it
+ * whoever trains the model has to say what it is. p and q are what the newer exporter says that it
  * computed t of; where a file says nothing, they are those with a name of a module. Round numbers
- * prove nothing. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+ * prove nothing; but a single one that people write is taken for the negative of the only parameter
+ * that has it in a file of the older exporter. *n_guessed: how many such were matched there. The
+ * same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int onnx_again(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                uint32_t *n_guessed, struct sh_err *err);
 

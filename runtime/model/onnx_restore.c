@@ -3,6 +3,7 @@
 
 #include "runtime/model/names.h"
 #include "runtime/model/onnx_again.h"
+#include "runtime/model/onnx_clips.h"
 #include "runtime/model/onnx_forms.h"
 #include "runtime/model/onnx_held.h"
 #include "runtime/model/onnx_inner.h"
@@ -49,6 +50,8 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
         rc = onnx_left_out(m, kinds, out->left_out, err);
     if (!rc)
         rc = onnx_inner(m, err);
+    if (!rc)
+        rc = onnx_clips(m, source, kinds, err);
     if (!rc)
         rc = onnx_unfold(m, source, &out->n_unfolded, &out->n_folded, err);
     if (!rc)

@@ -36,8 +36,10 @@ static size_t module_length(const char *name)
 static const char *name_of(const struct reader *r, size_t i)
 {
     const char *name = reader_text(r->model->graph->initializer[i]->name);
+    const bool is_of_module =
+        !param_is_made_up(name) || (r->g->is_as_written && param_is_word(name));
 
-    return name[0] && !strchr(name, '@') && !param_is_made_up(name) ? name : NULL;
+    return name[0] && !strchr(name, '@') && is_of_module ? name : NULL;
 }
 
 static struct module module_at(const struct reader *r, size_t from)
@@ -176,6 +178,8 @@ static void see_layers(struct reader *r)
 static void assume_all(struct reader *r)
 {
     const bool as_written = onnx_is_as_written(r->model);
+
+    r->g->is_as_written = as_written;
 
     for (uint32_t i = 0; i < r->g->n_values; i++) {
         struct graph_value *v = &r->g->values[i];

@@ -128,7 +128,8 @@ static bool is_bound(const char *name)
 static bool is_of_softplus(const char *name)
 {
     static const char *const PARTS[] = {"beta", "beta_0",      "beta_0_cast", "beta_cast",
-                                        "tmp",  "self_scaled", "threshold",   "threshold_cast"};
+                                        "tmp",  "self_scaled", "threshold",   "threshold_cast",
+                                        "tmp_1"};
 
     return is_any(name, PARTS, SH_ARRAY_LEN(PARTS));
 }

@@ -66,6 +66,8 @@ static bool is_filler(const struct graph_node *n, const struct graph_value *v)
  * of an initializer ("bias@linear_2:1"), which have its name. */
 static bool is_made_up(const struct graph *g, const struct graph_value *v)
 {
+    if (g->is_as_written && param_is_word(v->name))
+        return false;
     return param_is_made_up(v->name) || (g->says_kinds && !v->said && !strchr(v->name, '@'));
 }
 

@@ -183,6 +183,66 @@ static void a_number_that_is_held_is_told(void **state)
     graph_free(g);
 }
 
+static const char *bound_call;
+
+static void say_bounds(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, "p_t: PARAMETER target='t'\n");
+    say_call_of(g, "y", "clamp.Tensor", bound_call);
+}
+
+/* Of clamp(x, -t, t) the exporter made a Clip with numbers of its own. */
+static void a_bound_that_is_a_parameter_learns(void **state)
+{
+    static const struct {
+        const char *call;
+        bool learns, refused;
+    } CASES[] = {{"args = (%x, %neg, %p_t), kwargs = {})", true, false},
+                 {"args = (%x, -0.7, %p_t), kwargs = {})", true, false},
+                 {"args = (%x, -0.7, 0.7), kwargs = {})", false, false},
+                 {"args = (%x, %neg, %exp), kwargs = {})", false, true},
+                 {"args = (%x, %c_lifted_0, %c_lifted_1), kwargs = {})", false, false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4});
+        struct sh_err err = {0};
+
+        x = NODE(g, "MatMul", "m", x, learned(g, "fc.weight", 2, (int64_t[]){4, 4}));
+        x = NODE(g, "Clip", "y", x, number(g, "x_min", -0.7f), number(g, "x_max", 0.7f));
+        bound_call = CASES[i].call;
+        g = edited(g, x, say_bounds);
+        assert_int_equal(graph_find(g, "t") != GRAPH_NONE && is_param(g, "t"), CASES[i].learns);
+        assert_int_equal(graph_find(g, "x_min@negated") != GRAPH_NONE, i == 0);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err),
+                         CASES[i].refused ? SH_E_UNSUPPORTED : SH_OK);
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+/* In an old file the number of a bound is of the module, also where a node gives it its name. */
+static void a_bound_of_an_old_file_learns(void **state)
+{
+    for (int by_name = 0; by_name < 2; by_name++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), t = number(g, "limit", 0.7132f);
+
+        (void)state;
+        x = NODE(g, "Mul", "m", x, t);
+        x = NODE(g, "Clip", "y", x, number(g, "onnx::Clip_1", -0.3f),
+                 by_name ? NODE(g, "Identity", "onnx::Clip_2", t) : t);
+        g = edited(g, x, scope);
+        assert_true(is_param(g, "limit") && is_param(g, "onnx::Clip_1"));
+        assert_string_equal(input_of(g, "y", 0), "y@low");
+        assert_string_equal(input_of(g, "y", 1), by_name ? "limit@y:1" : "limit");
+        assert_int_equal(g->n_untied, by_name); /* two of equal numbers, and that is told */
+        graph_free(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +251,8 @@ int main(void)
         cmocka_unit_test(views_of_one_parameter_are_trained_as_one),
         cmocka_unit_test(the_negative_of_a_number_is_computed_of_it),
         cmocka_unit_test(a_number_that_is_held_is_told),
+        cmocka_unit_test(a_bound_that_is_a_parameter_learns),
+        cmocka_unit_test(a_bound_of_an_old_file_learns),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
