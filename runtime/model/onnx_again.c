@@ -5,9 +5,9 @@
 #include "runtime/model/onnx_build.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
-#include "runtime/model/param_forms.h"
 #include "runtime/model/param_rules.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -346,6 +346,8 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
         g->b.gone[i] = true;
         if (op)
             rc = onnx_build_node(&g->b, op, list[k]->t->name, NULL, t->t->name, 0);
+        else if (is_round(list[k])) /* of which only a function was looked for */
+            g->b.gone[i] = false;
         else if (alike && find_line(t, list[k], &a, &b))
             rc = put_line(g, t, list[k], a, b);
         else if (is_turned(t, list[k]))
@@ -359,7 +361,8 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
     }
     for (size_t k = 0; k < n * n && !g->b.gone[i] && !rc && n <= MAX_ALIKE; k++) {
         const struct of *y = list[k / n], *z = list[k % n];
-        const char *op = same_axes(t, y) && same_axes(t, z) ? find_op(t, y, z) : NULL;
+        const bool alike = same_axes(t, y) && same_axes(t, z) && !is_round(y) && !is_round(z);
+        const char *op = alike ? find_op(t, y, z) : NULL;
 
         if (op) {
             rc = onnx_build_node(&g->b, op, y->t->name, z->t->name, t->t->name, 0);
@@ -379,6 +382,33 @@ static bool may_be_of(const struct again *g, const struct of *t, uint32_t k)
            !is_round(of);
 }
 
+/* Is the name among those of a list? */
+static bool is_among(const char *list, const char *name)
+{
+    const size_t len = strlen(name);
+    size_t n = 0;
+
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n))
+        if (n == len && memcmp(p, name, n) == 0)
+            return true;
+    return false;
+}
+
+/* Is t a function of a round number, which proves nothing by itself, but which the exporter names:
+ * 1 / p? */
+static bool is_said_function(const struct again *g, const struct of *t, uint32_t k,
+                             const char *said)
+{
+    const struct of *of = &g->all[k];
+    const char *op =
+        of != t && of->data && !g->b.gone[k] && same_axes(t, of) ? find_function(t, of) : NULL;
+    char name[16] = "";
+
+    for (size_t i = 0; op && op[i] && i + 1 < sizeof(name); i++)
+        name[i] = (char)tolower((unsigned char)op[i]);
+    return op && is_among(said, name);
+}
+
 /* "log_s@exp_1": a part of a parameter that is listed (onnx_forms.h). */
 static bool has_come_back(const struct of *x, const char *said)
 {
@@ -388,7 +418,7 @@ static bool has_come_back(const struct of *x, const char *said)
     if (!end || (size_t)(end - x->t->name) >= sizeof(param))
         return false;
     snprintf(param, sizeof(param), "%.*s", (int)(end - x->t->name), x->t->name);
-    return param_form_mentions(said, param);
+    return is_among(said, param);
 }
 
 /* Of those that it may be computed of: what `said` lists, or without it what has a module's
@@ -407,7 +437,7 @@ static int look_at(struct again *g, size_t i, const char *said)
 
         snprintf(one, sizeof(one), "%.*s", (int)n, p);
         k = names_get(&g->names, one);
-        if (k != NAMES_NONE && may_be_of(g, t, k))
+        if (k != NAMES_NONE && (may_be_of(g, t, k) || is_said_function(g, t, k, said)))
             list[found++] = &g->all[k];
     }
     for (size_t k = 0; k < g->b.n_file && !rc && found < g->b.n_file; k++)

@@ -461,6 +461,34 @@ static int look_for_number(struct forms *f, size_t i, const char *param, const u
     return rc;
 }
 
+/* The parameter that initializer i is expanded from, along the axes where its numbers are the same:
+ * a filter for each of several channels. */
+static int look_for_blocks(struct forms *f, size_t i, const char *param, const uint8_t *data)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    Onnx__TensorProto small = *t;
+    int64_t dims[SH_MAX_RANK];
+    size_t n = 1;
+    float *x;
+    int rc;
+
+    if (t->n_dims > SH_MAX_RANK)
+        return SH_OK;
+    for (size_t k = 0; k < t->n_dims; k++) {
+        dims[k] = onnx_tensor_same_along(t, data, k) ? 1 : t->dims[k];
+        n *= (size_t)dims[k];
+    }
+    small.dims = dims;
+    x = n < elements(t) ? malloc(n * sizeof(*x)) : NULL;
+    if (!x)
+        return n < elements(t) ? SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n)
+                               : SH_OK;
+    for (size_t e = 0; e < elements(t); e++)
+        x[broadcast(t, &small, e)] = param_number(data, (int64_t)e);
+    rc = add(f, param, &small, x, n);
+    return rc ? rc : put_expand(f, i, param);
+}
+
 static int look_at_expanded(struct forms *f, size_t i, const char *list)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i], *of = NULL;
@@ -477,7 +505,8 @@ static int look_at_expanded(struct forms *f, size_t i, const char *list)
     at = names_get(&f->names, param);
     of = at < f->b.g->n_initializer ? f->b.g->initializer[at] : NULL;
     if (!of)
-        return are_equal(data, n) ? look_for_number(f, i, param, data) : SH_OK;
+        return are_equal(data, n) ? look_for_number(f, i, param, data)
+                                  : look_for_blocks(f, i, param, data);
     from = elements(of) && may_broadcast(t, of) ? onnx_tensor_look(of, f->source) : NULL;
     for (size_t e = 0; e < n && from; e++)
         if (param_number(data, (int64_t)e) != param_number(from, (int64_t)broadcast(t, of, e)))

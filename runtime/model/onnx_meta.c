@@ -180,6 +180,16 @@ bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *k
     return is;
 }
 
+bool onnx_is_repeated(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
+{
+    char *from = onnx_folded_from(v);
+    struct param_move is;
+    const bool repeated = from && param_form_moved(v->name, from, kinds, &is) && is.repeats;
+
+    free(from);
+    return repeated;
+}
+
 bool onnx_is_of_zeros(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *from = onnx_folded_from(v);

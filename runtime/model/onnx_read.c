@@ -245,6 +245,26 @@ static bool is_zeros(const struct graph_value *v)
     return is;
 }
 
+#define MOST_COMPARED 512
+
+/* A parameter that was repeated, maybe once. What has its numbers several times, and no table by
+ * now (onnx_rows.h), would learn each by itself. */
+static void read_repeated(struct graph_value *v)
+{
+    const int64_t n = SH_MIN(graph_elements(v), (int64_t)MOST_COMPARED);
+    bool differ = false, twice = false;
+
+    for (int64_t i = 1; i < n && v->dtype == SH_F32; i++)
+        differ |= param_number(v->data, i) != param_number(v->data, 0);
+    for (int64_t i = 1; i < n && differ && !twice; i++)
+        for (int64_t k = 0; k < i && !twice; k++)
+            twice = param_number(v->data, i) == param_number(v->data, k) &&
+                    param_number(v->data, i) != 0;
+    if (differ && !twice)
+        v->said = GRAPH_SAID_PARAM;
+    v->is_computed |= twice;
+}
+
 static int read_mentions(struct reader *r, struct onnx_mentions *m)
 {
     const Onnx__GraphProto *g = r->model->graph;
@@ -281,7 +301,10 @@ static int read_kinds(struct reader *r)
         if (v == NAMES_NONE || !r->g->values[v].data)
             continue;
         r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i], &r->kinds);
-        r->g->values[v].is_computed = onnx_is_computed(g->value_info[i], &r->kinds);
+        r->g->values[v].is_computed = is_float(r->g->values[v].dtype) && /* integers are of sizes */
+                                      onnx_is_computed(g->value_info[i], &r->kinds);
+        if (onnx_is_repeated(g->value_info[i], &r->kinds))
+            read_repeated(&r->g->values[v]);
         if (onnx_is_shifted(g->value_info[i], &r->kinds, param)) {
             if (has_other_place(r, &mentions, param))
                 r->g->values[v].is_computed = true;

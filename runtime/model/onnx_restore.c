@@ -9,6 +9,7 @@
 #include "runtime/model/onnx_inner.h"
 #include "runtime/model/onnx_live.h"
 #include "runtime/model/onnx_moved.h"
+#include "runtime/model/onnx_parts.h"
 #include "runtime/model/onnx_rows.h"
 #include "runtime/model/onnx_sums.h"
 #include "runtime/model/onnx_tie.h"
@@ -58,6 +59,8 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
         rc = onnx_literals(m, source, kinds, err);
     if (!rc)
         rc = onnx_moved(m, source, kinds, err);
+    if (!rc)
+        rc = onnx_parts(m, source, kinds, err);
     if (!rc)
         rc = onnx_forms(m, source, kinds, err);
     if (!rc)

@@ -36,10 +36,8 @@ static size_t module_length(const char *name)
 static const char *name_of(const struct reader *r, size_t i)
 {
     const char *name = reader_text(r->model->graph->initializer[i]->name);
-    const bool is_of_module =
-        !param_is_made_up(name) || (r->g->is_as_written && param_is_word(name));
 
-    return name[0] && !strchr(name, '@') && is_of_module ? name : NULL;
+    return name[0] && !strchr(name, '@') && !param_is_made_up(name) ? name : NULL;
 }
 
 static struct module module_at(const struct reader *r, size_t from)

@@ -340,3 +340,21 @@ int onnx_tensor_settle(Onnx__TensorProto *t, struct onnx_source *source, struct 
     t->raw_data.len = a.bytes;
     return SH_OK;
 }
+
+bool onnx_tensor_same_along(const Onnx__TensorProto *t, const uint8_t *data, size_t axis)
+{
+    size_t inner = sizeof(float), blocks = 1;
+    bool same = true;
+
+    for (size_t k = axis + 1; k < t->n_dims; k++)
+        inner *= (size_t)t->dims[k];
+    for (size_t k = 0; k < axis; k++)
+        blocks *= (size_t)t->dims[k];
+    for (size_t b = 0; b < blocks && same; b++)
+        for (size_t k = 1; k < (size_t)t->dims[axis] && same; k++) {
+            const uint8_t *first = data + b * (size_t)t->dims[axis] * inner;
+
+            same = memcmp(first, first + k * inner, inner) == 0;
+        }
+    return same;
+}

@@ -33,6 +33,8 @@ void onnx_tensor_drop(Onnx__TensorProto *t);
 /* From now on its data is bytes [offset, offset + length) of another file; frees what it had. */
 int onnx_tensor_point(Onnx__TensorProto *t, const char *location, uint64_t offset, uint64_t length,
                       struct sh_err *err);
+/* Do the numbers of t, a tensor of F32 whose data is given, stay the same along the axis? */
+bool onnx_tensor_same_along(const Onnx__TensorProto *t, const uint8_t *data, size_t axis);
 /* Moves its data to raw_data, from any encoding. */
 int onnx_tensor_settle(Onnx__TensorProto *t, struct onnx_source *source, struct sh_err *err);
 bool onnx_tensor_is_external(const Onnx__TensorProto *t);

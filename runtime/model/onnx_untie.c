@@ -14,7 +14,8 @@
 
 #define MAX_BYTES ((size_t)256 << 10) /* of one that is looked at: norms and biases are small */
 #define MAX_COPIES ((size_t)64 << 20) /* bytes that all copies may take */
-#define MAX_SEEN 1024u                /* uses of one initializer that are compared */
+#define MAX_VIEWS 256  /* of constants whose parameters are compared with all others */
+#define MAX_SEEN 1024u /* uses of one initializer that are compared */
 
 /* An initializer as it is used beside another one, by which a module is known that is called again:
  * a bias beside the weight. */
@@ -38,9 +39,11 @@ struct untie {
     struct names there; /* what the file has, or computed something of, to 1 + an initializer */
     char **lists;       /* OWNED; names of `there` lie in them */
     uint8_t *views;     /* of each: are all its uses of one parameter? YES, NO; 0: not looked yet */
-    uint32_t *uses;     /* of each; once it is decided: 0, leave it */
-    bool *slopes;       /* of each: of PRelu, so it learns whatever it is called */
-    uint32_t *first;    /* of each, 1 + a use in list; 0: none yet */
+    uint32_t *said;     /* OWNED; of the first n_said: 1 + what is said of it; 0: nothing */
+    size_t n_said, n_views;
+    uint32_t *uses;  /* of each; once it is decided: 0, leave it */
+    bool *slopes;    /* of each: of PRelu, so it learns whatever it is called */
+    uint32_t *first; /* of each, 1 + a use in list; 0: none yet */
     struct use *list;
     size_t n_list, cap_list;
     uint32_t n_new;
@@ -327,7 +330,8 @@ static bool may_look_like(const struct untie *u, const char *param, uint32_t v)
 static bool is_of_one(struct untie *u, uint32_t v)
 {
     const char *name = name_of(u->g->initializer[v]);
-    char *list = u->views[v] ? NULL : onnx_folded_of(u->g, name);
+    const bool is_new = !u->views[v] && v < u->n_said && u->said[v] && u->n_views++ < MAX_VIEWS;
+    char *list = is_new ? onnx_folded_from(u->g->value_info[u->said[v] - 1]) : NULL;
     struct param_move move;
 
     if (list && param_form_moved(name, list, u->kinds, &move)) {
@@ -489,7 +493,9 @@ static int look_for_missing(struct untie *u, bool *any)
     int rc = SH_OK;
 
     u->lists = calloc(g->n_value_info + 1, sizeof(*u->lists));
-    if (!u->lists)
+    u->said = calloc(g->n_initializer + 1, sizeof(*u->said));
+    u->n_said = g->n_initializer;
+    if (!u->lists || !u->said)
         rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate %zu lists", g->n_value_info);
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
         rc = names_put_first(&u->there, g->initializer[i]->name, (uint32_t)i + 1, u->err);
@@ -498,6 +504,8 @@ static int look_for_missing(struct untie *u, bool *any)
         const uint32_t at = name ? names_get(&u->there, name) : NAMES_NONE;
 
         u->lists[i] = onnx_folded_from(g->value_info[i]);
+        if (u->lists[i] && at != NAMES_NONE && at > 0 && !u->said[at - 1])
+            u->said[at - 1] = (uint32_t)i + 1;
         rc = u->lists[i] ? see_list(&u->there, u->lists[i], at == NAMES_NONE ? 0 : at, u->err)
                          : SH_OK;
     }
@@ -519,6 +527,7 @@ static void fini(struct untie *u, size_t n_lists)
         free(u->texts[i]);
     free(u->lists);
     free(u->views);
+    free(u->said);
     free(u->uses);
     free(u->first);
     free(u->slopes);

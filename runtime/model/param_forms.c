@@ -286,17 +286,24 @@ bool param_form_signs(const char *name, const char *list, const struct param_kin
     return names.fits && has_param && negates;
 }
 
+/* It takes some of the numbers. */
+static bool is_part(const char *name)
+{
+    static const char *const PARTS[] = {"getitem", "narrow", "select", "slice"};
+
+    return is_any(name, PARTS, SH_ARRAY_LEN(PARTS));
+}
+
 /* One name of the list, or that of the constant; false: no move of all numbers. */
 static bool add_move(struct param_move *m, const char *name)
 {
-    static const char *const PARTS[] = {"getitem", "narrow", "select", "slice"};
     static const char *const REPEATS[] = {"expand", "expand_as", "repeat"};
     static const char *const TURNS[] = {"permute", "t", "transpose"};
     const bool repeats = is_any(name, REPEATS, SH_ARRAY_LEN(REPEATS));
 
     m->repeats |= repeats;
     m->turns |= is_any(name, TURNS, SH_ARRAY_LEN(TURNS));
-    return repeats || (is_move(name) && !is_any(name, PARTS, SH_ARRAY_LEN(PARTS)));
+    return repeats || (is_move(name) && !is_part(name));
 }
 
 bool param_form_moved(const char *name, const char *list, const struct param_kinds *kinds,
@@ -316,6 +323,25 @@ bool param_form_moved(const char *name, const char *list, const struct param_kin
             return false;
     }
     return names.fits && out->param[0] && (out->turns || !is_number(name));
+}
+
+bool param_form_part(const char *name, const char *list, const struct param_kinds *kinds,
+                     char param[static PARAM_FORM_NAME])
+{
+    struct said names = names_of(list);
+
+    param[0] = '\0';
+    if (!is_move(name))
+        return false;
+    while (next_name(&names)) {
+        const enum graph_said is = param_kind(kinds, names.one);
+
+        if (is == GRAPH_SAID_PARAM && !param[0])
+            sh_strlcpy(param, names.one, PARAM_FORM_NAME);
+        else if (is || !(is_number(names.one) || is_move(names.one)))
+            return false;
+    }
+    return names.fits && param[0];
 }
 
 bool param_form_is_one(const char *name, const char *list, const struct param_kinds *kinds)
@@ -340,6 +366,8 @@ bool param_form_shifted(const char *name, const char *list, const struct param_k
     struct said names = names_of(list);
     const char *const one = names.one;
 
+    bool has_number = false;
+
     param[0] = '\0';
     if (!sums && !add_move(&move, name))
         return false;
@@ -353,10 +381,11 @@ bool param_form_shifted(const char *name, const char *list, const struct param_k
         if (is)
             return false;
         sums |= is_any(one, SUMS, SH_ARRAY_LEN(SUMS));
+        has_number |= is_number(one);
         if (!is_any(one, SUMS, SH_ARRAY_LEN(SUMS)) && !is_number(one) && !add_move(&move, one))
             return false;
     }
-    return names.fits && sums && param[0] && !move.repeats;
+    return names.fits && sums && has_number && param[0] && !move.repeats;
 }
 
 bool param_form_expanded(const char *name, const char *list, const struct param_kinds *kinds,
@@ -544,7 +573,7 @@ bool param_form_sum(const char *name, const char *list, const struct param_kinds
 
 /* What the names of a list say of how the constant was made. */
 struct made {
-    int params, sums;
+    int params, sums, parts, numbers;
     bool changes, looks_up, is_of_floats;
 };
 
@@ -599,6 +628,8 @@ static void add_made(struct made *m, const char *name, const struct param_kinds 
     if (param_kind(kinds, name))
         return;
     m->sums += sums;
+    m->parts += is_part(name);
+    m->numbers += is_number(name) || param_is_maker(name);
     m->changes |= !sums && !looks_up && !keeps_numbers(name);
     m->looks_up |= looks_up;
     m->is_of_floats |= is_any(name, OF_FLOATS, SH_ARRAY_LEN(OF_FLOATS));
@@ -618,7 +649,9 @@ bool param_form_is_lost(const char *name, const char *list, const struct param_k
     }
     if (m.params == 0)
         return false;
-    return m.looks_up ? m.is_of_floats : m.changes || (m.params > 1 && m.sums > 0);
+    if (m.looks_up)
+        return m.is_of_floats;
+    return m.changes || (m.sums > 0 && (m.params > 1 || m.parts > 1 || m.numbers == 0));
 }
 
 bool param_form_is_letter(const char *list, const struct param_kinds *kinds)

@@ -35,6 +35,9 @@ struct param_move {
 /* Of a constant that is all of one parameter, moved. */
 bool param_form_moved(const char *name, const char *list, const struct param_kinds *kinds,
                       struct param_move *out);
+/* Of a constant that is some numbers of one parameter, in their order. */
+bool param_form_part(const char *name, const char *list, const struct param_kinds *kinds,
+                     char param[static PARAM_FORM_NAME]);
 /* Is a constant one parameter and nothing else, but for the order of its numbers? One without a
  * name of its own may be a transposed one; other functions of one parameter have theirs. */
 bool param_form_is_one(const char *name, const char *list, const struct param_kinds *kinds);
@@ -68,7 +71,8 @@ bool param_form_pair(const char *name, const char *list, const struct param_kind
 bool param_form_sum(const char *name, const char *list, const struct param_kinds *kinds,
                     char of[static 2][PARAM_FORM_NAME]);
 /* Training the constant is something else than training what it was computed of: an operation that
- * changes gradients is among the names, or two parameters were added. Not where rows were looked
+ * changes gradients is among the names, or two parameters were added, or parts of one, or one to
+ * itself. Not where rows were looked
  * up: then the names may be of what computed their numbers, unless integers have no such
  * operation. */
 bool param_form_is_lost(const char *name, const char *list, const struct param_kinds *kinds);

@@ -243,6 +243,114 @@ static void a_bound_of_an_old_file_learns(void **state)
     }
 }
 
+static void say_parts(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, signature);
+    say_from(g, "slice_1", "['pos', 'val_0', 'val_1']");
+    say_from(g, "slice_2", "['pos', 'val_0', 'val_2']");
+}
+
+/* The numbers of `v` become those of `of` from row `at` on. */
+static void fill_from(struct graph *g, uint32_t v, uint32_t of, int64_t at)
+{
+    const int64_t columns = g->values[v].dims[1];
+
+    memcpy(g->values[v].data, (float *)g->values[of].data + at * columns, g->values[v].bytes);
+}
+
+/* pos[2:8] and pos[3:7] are one; pos[2:8] and pos[5:9] have no table of which both are a part. */
+static void parts_of_one_parameter_are_trained_as_one(void **state)
+{
+    static const struct {
+        int64_t at, rows;
+        const char *from, *signature;
+    } CASES[] = {{1, 4, "slice_1", "p_pos: PARAMETER target='pos'\n"},
+                 {3, 4, "slice_2@factor", "p_pos: PARAMETER target='pos'\n"},
+                 {1, 4, NULL, "b_pos: BUFFER target='pos'\n"}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 5}),
+                 z = input(g, "z", 3, (int64_t[]){-1, CASES[i].rows, 5}),
+                 pos = learned(g, "learned", 2, (int64_t[]){9, 5}),
+                 a = param(g, "slice_1", 2, (int64_t[]){6, 5}),
+                 b = param(g, "slice_2", 2, (int64_t[]){CASES[i].rows, 5});
+        struct sh_err err = {0};
+
+        fill_from(g, a, pos, 2);
+        fill_from(g, b, pos, 2 + CASES[i].at);
+        x = NODE(g, "ReduceSum", "s", NODE(g, "Add", "m", x, a));
+        z = NODE(g, "ReduceSum", "r", NODE(g, "Add", "n", z, b));
+        signature = CASES[i].signature;
+        g = edited(g, NODE(g, "Add", "y", x, z), say_parts);
+        if (i == 0)
+            assert_string_equal(input_of(g, "slice_2", 0), CASES[i].from);
+        assert_int_equal(g->values[graph_find(g, "slice_2")].data != NULL, i == 2);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err), i == 1 ? SH_E_UNSUPPORTED : SH_OK);
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+static const char *name_of, *list_of;
+
+static void say_list(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, "p_p: PARAMETER target='p'\n");
+    say_from(g, name_of, list_of);
+}
+
+/* 1 + p goes as p does; p + p, and p[1] - p[0], do not. What was repeated once is the parameter. */
+static void what_was_computed_of_a_parameter_alone_is_refused(void **state)
+{
+    static const struct {
+        const char *name, *list;
+        bool refused;
+    } CASES[] = {{"add", "['p', 'val_1']", false},
+                 {"add", "['p']", true},
+                 {"sub", "['p', 't']", true},
+                 {"sub", "['p', 'select', 'select_1', 'val_1', 'val_2']", true},
+                 {"repeat", "['p', 'val_1']", false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 3}), v;
+        struct sh_err err = {0};
+
+        name_of = CASES[i].name;
+        list_of = CASES[i].list;
+        v = learned(g, name_of, 2, (int64_t[]){1, 3});
+        g = edited(g, NODE(g, "Mul", "y", x, v), say_list);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err),
+                         CASES[i].refused ? SH_E_UNSUPPORTED : SH_OK);
+        assert_true(CASES[i].refused || is_param(g, name_of));
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+/* One filter for three channels. */
+static void what_was_expanded_in_blocks_is_one(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 3, 5, 5}),
+             w = learned(g, "expand", 4, (int64_t[]){3, 1, 3, 3});
+
+    (void)state;
+    for (int k = 9; k < 27; k++)
+        ((float *)g->values[w].data)[k] = ((float *)g->values[w].data)[k - 9];
+    name_of = "expand";
+    list_of = "['p', 'val_0']";
+    g = edited(g, NODE(g, "Mul", "y", x, NODE(g, "ReduceSum", "s", w)), say_list);
+    assert_true(is_param(g, "p"));
+    assert_int_equal(graph_elements(&g->values[graph_find(g, "p")]), 9);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +361,9 @@ int main(void)
         cmocka_unit_test(a_number_that_is_held_is_told),
         cmocka_unit_test(a_bound_that_is_a_parameter_learns),
         cmocka_unit_test(a_bound_of_an_old_file_learns),
+        cmocka_unit_test(parts_of_one_parameter_are_trained_as_one),
+        cmocka_unit_test(what_was_computed_of_a_parameter_alone_is_refused),
+        cmocka_unit_test(what_was_expanded_in_blocks_is_one),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

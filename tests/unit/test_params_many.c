@@ -8,24 +8,10 @@
 #include "runtime/model/onnx_file.h"
 #include "tests/unit/param_file.h"
 
-#define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
-#define FROM "pkg.onnxscript.optimizer.folded_from"
 #define MANY 6000
 #define ZEROS (1 << 21)
 #define AGAIN 20000
 #define NAMES 400000
-
-static void say_from(Onnx__GraphProto *g, const char *name, const char *list)
-{
-    Onnx__ValueInfoProto *v = malloc(sizeof(*v));
-
-    assert_non_null(v);
-    onnx__value_info_proto__init(v);
-    v->name = strdup(name);
-    g->value_info = realloc(g->value_info, (g->n_value_info + 1) * sizeof(*g->value_info));
-    g->value_info[g->n_value_info++] = v;
-    add_value_meta(v, FROM, list);
-}
 
 /* A constant of F32 [rows, columns], all of whose numbers are x. */
 static void add_constant(Onnx__GraphProto *g, const char *name, int64_t rows, int64_t columns,
@@ -55,7 +41,7 @@ static void add_constant(Onnx__GraphProto *g, const char *name, int64_t rows, in
 static void say_many(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE,
+    add_pair(&g->base, 16, META_SIGNATURE,
              "p_0: PARAMETER target='token'\np_1: PARAMETER target='logits'\n");
     for (int i = 0; i < MANY; i++) {
         char name[32], list[64];
@@ -76,7 +62,7 @@ static void say_again(Onnx__GraphProto *g, const char *call)
     struct sh_buf list;
 
     (void)call;
-    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='p'\nb_0: BUFFER target='b'\n");
+    add_pair(&g->base, 16, META_SIGNATURE, "p_0: PARAMETER target='p'\nb_0: BUFFER target='b'\n");
     add_constant(g, "zeros", 2, ZEROS / 2, 0);
     for (int i = 0; i < AGAIN; i++)
         say_from(g, "zeros", i ? "['p']" : "['b']");
