@@ -139,6 +139,7 @@ static int open_device(struct exec *x, struct sh_err *err)
                                    .copy_latency_us = x->conf->copy_latency_us,
                                    .n_lanes = TX_N_LANES};
     struct residency_conf residency = {.n_chance = (uint32_t)x->conf->residency_chances,
+                                       .n_costly = (uint32_t)x->conf->costly_chances,
                                        .second_share = (double)x->conf->second_percent / 100};
     int rc = residency_policy(x->conf->residency_policy, &residency.policy, err);
 

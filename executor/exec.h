@@ -42,7 +42,7 @@ struct exec_conf {
     int64_t model_host_bytes, model_shapes;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
-    int64_t residency_chances, second_percent, low_percent, high_percent;
+    int64_t residency_chances, costly_chances, second_percent, low_percent, high_percent;
     int64_t stop_bound_us, busy_poll_us, request_weight;
     bool deterministic, verify_launches;
 };

@@ -93,6 +93,9 @@ static const struct sh_conf_opt OPTIONS[] = {
                "(one model at a time, as in the PipeSwitch paper)"),
     SH_OPT_INT(struct exec_conf, residency_chances, "residency-chances", 1, 1, 16, 0,
                "clock: how often the hand passes an unused image before it is evicted"),
+    SH_OPT_INT(struct exec_conf, costly_chances, "residency-costly-chances", 2, 1, 16, 0,
+               "clock: the same of an image that host memory does not have, which would have to be "
+               "read from disk"),
     SH_OPT_INT(struct exec_conf, second_percent, "residency-second-percent", 25, 0, 100, 0,
                "second-chance: part of the device memory for images that are evicted next unless "
                "they are used again, percent"),

@@ -106,7 +106,7 @@ bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool o
         im->count = 0;
         return false;
     }
-    if (hand_moves(r) && ++im->count < r->conf.n_chance)
+    if (hand_moves(r) && ++im->count < (im->is_costly ? r->conf.n_costly : r->conf.n_chance))
         return false;
     im->is_candidate = true;
     return true;

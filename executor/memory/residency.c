@@ -45,6 +45,7 @@ int residency_new(uint32_t n_blocks, const struct residency_conf *conf, struct r
     }
     r->conf = *conf;
     r->conf.n_chance = SH_MAX(conf->n_chance, 1u);
+    r->conf.n_costly = conf->n_costly ? conf->n_costly : r->conf.n_chance;
     r->max_active = (uint32_t)(n_blocks * (1 - conf->second_share) + 0.5);
     r->hand = NONE;
     r->images[ENDS].newer = r->images[ENDS].older = ENDS;
@@ -212,6 +213,11 @@ void residency_unpin_all(struct residency *r)
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky)
 {
     r->images[id].is_sticky = is_sticky;
+}
+
+void residency_set_costly(struct residency *r, uint32_t id, bool is_costly)
+{
+    r->images[id].is_costly = is_costly;
 }
 
 bool residency_is_sticky(const struct residency *r, uint32_t id)
@@ -430,6 +436,12 @@ static uint32_t had_from(const struct residency *r, const struct want *w, const 
     return SH_MIN(SH_MAX(im->first + im->floor, g->first), end);
 }
 
+/* What lies behind them costs no time when it is missing. */
+static uint32_t keep_of(const struct image *im)
+{
+    return im->is_costly ? im->conf.n_blocks : im->conf.keep_blocks;
+}
+
 /* What taking the blocks of segment g from `from` to the end of the window costs. The blocks of a
  * victim behind the window fall with it. */
 static uint64_t seg_cost(const struct residency *r, const struct want *w, const struct arena_seg *g,
@@ -449,7 +461,7 @@ static uint64_t seg_cost(const struct residency *r, const struct want *w, const 
     im = &r->images[g->owner];
     lo = from - im->first;
     end = to == window_end ? im->held : to - im->first;
-    kept = SH_MIN(im->conf.keep_blocks, end);
+    kept = SH_MIN(keep_of(im), end);
     cost = (uint64_t)(end - lo) * COST_EVICT;
     if (kept > lo)
         cost += (uint64_t)(kept - lo) * (COST_EVICT_KEPT - COST_EVICT);
@@ -525,11 +537,17 @@ static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t
     return evicted;
 }
 
+/* So often the hand comes to an image until it is a candidate, its use bit counted. */
+static uint64_t most_chances(const struct residency *r)
+{
+    return SH_MAX(r->conf.n_chance, r->conf.n_costly) + UINT64_C(1);
+}
+
 /* Finds a window, evicting what stands there if that is allowed. */
 static int make_room(struct residency *r, const struct want *w, uint32_t *at_out,
                      uint32_t *evicted_out, struct sh_err *err)
 {
-    const uint64_t rounds = w->may_evict ? (uint64_t)r->n_ring * (r->conf.n_chance + 1) : 0;
+    const uint64_t rounds = w->may_evict ? (uint64_t)r->n_ring * most_chances(r) : 0;
     struct best b = search(r, w, 0, arena_blocks(r->arena));
 
     if (!b.found && rounds > 0) {
@@ -695,8 +713,8 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
 
     count_tenants(r);
     set_floors(r, NONE);
-    /* Twice round the ring: first what costs no time when it is missing, then the heads. */
-    for (int pass = 0; pass < 2; pass++) {
+    /* Round the ring: first what costs no time when it is missing, then heads, then what is costly. */
+    for (int pass = 0; pass < 3; pass++) {
         for (uint32_t i = 0, n = r->n_ring, at = r->hand; i < n && r->n_ring; i++) {
             uint32_t id = at, free_now = arena_count(r->arena, ARENA_FREE);
             struct image *im = &r->images[id];
@@ -706,10 +724,11 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
             at = im->next;
             if (r->conf.policy == RESIDENCY_CLOCK)
                 r->hand = at;
-            if (im->pins || im->is_sticky || now_ns - im->last_use_ns < min_idle_ns)
+            if (im->pins || im->is_sticky || now_ns - im->last_use_ns < min_idle_ns ||
+                (im->is_costly && pass < 2))
                 continue;
             im->use = false;
-            evicted += trim_one(r, id, pass == 0 ? im->conf.keep_blocks : 0, want_free - free_now);
+            evicted += trim_one(r, id, pass == 0 ? keep_of(im) : 0, want_free - free_now);
         }
     }
     return evicted;

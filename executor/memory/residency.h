@@ -11,7 +11,8 @@
  * missing; it clears a use bit, or makes an unused, unpinned image a candidate. The cheapest window
  * of free blocks and candidates' tails is then taken. keep_blocks tells how long a head is worth
  * keeping: the blocks behind it arrive in time whenever they are copied (`stall = 0`), so they go
- * first.
+ * first. An image that is costly to bring back (from disk) is worth keeping as a whole, and the hand
+ * passes it more often.
  *
  * Tenants have quotas, which cover images and ranges with the tenant's tag. Others cannot take
  * `min`: the most recently used images are kept for it. `max` is never exceeded: the tenant's own
@@ -75,6 +76,7 @@ enum residency_policy {
 struct residency_conf {
     enum residency_policy policy;
     uint32_t n_chance;   /* clock: how often the hand passes an image with a clear use bit; 0: 1 */
+    uint32_t n_costly;   /* the same of images that are costly to bring back; 0: n_chance */
     double second_share; /* second chance: share of the blocks for images that go first; 0 to 1 */
 };
 
@@ -104,6 +106,8 @@ void residency_unpin_all(struct residency *r); /* of a clone: to ask what would 
  * need not be whole, and residency_truncate() still cuts it. */
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky);
 bool residency_is_sticky(const struct residency *r, uint32_t id);
+/* Whoever evicts it waits for more than a copy when it is wanted again. */
+void residency_set_costly(struct residency *r, uint32_t id, bool is_costly);
 int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,
                         struct sh_err *err); /* SH_E_NOMEM; SH_E_TOOBIG: the tag */
 void residency_clear_quotas(struct residency *r);

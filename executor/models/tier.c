@@ -101,6 +101,12 @@ static void let_memory_go(struct model *m)
     m->tx.host = NULL;
 }
 
+/* What of it the device has would come back from disk. */
+static void set_costly(const struct model *m, bool is_costly)
+{
+    residency_set_costly(space_residency(store__env(m->store)->space), m->res, is_costly);
+}
+
 /* Its bytes, 0: it stays. */
 static uint64_t leave(struct model *m)
 {
@@ -115,6 +121,7 @@ static uint64_t leave(struct model *m)
     }
     let_memory_go(m);
     m->tier.at = TIER_DISK;
+    set_costly(m, true);
     m->tier.is_over = false;
     m->tier.first = m->tier.n_read = 0;
     sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(executor, "hostmemory"), (double)bytes);
@@ -245,6 +252,7 @@ static void on_whole(struct model *m)
 
     forget_file(t);
     t->at = TIER_HOST;
+    set_costly(m, false);
     SH_INFO("image.host", "version=%" PRId64 " model=%s bytes=%" PRIu64 " disk_mb_per_s=%.0f",
             m->handle, m->name, m->image_bytes, tier_bytes_per_s(m->store) / 1e6);
     store_tell_place(m);

@@ -4,6 +4,7 @@
  * model could lose its head and keep its tail (the copy would then no longer hide), the clock could
  * drift away from the textbook's, and one tenant could push out what is kept for another. */
 /* uses: executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o */
+#include "common/mem.h"
 #include "executor/memory/residency.h"
 #include "tests/unit/sh_test.h"
 
@@ -398,6 +399,54 @@ static void the_background_takes_what_costs_no_time_first(void **state)
     residency_free(r);
 }
 
+/* So many others come to a device for two before the first one, which is costly, has to go. */
+static uint32_t outlives(uint32_t n_costly)
+{
+    const struct residency_conf conf = {.n_chance = 1, .n_costly = n_costly};
+    struct residency *r = NULL;
+    uint32_t a, n = 0;
+
+    assert_ok(residency_new(8, &conf, &r, NULL));
+    a = add(r, 4, 1);
+    place(r, a);
+    place(r, add(r, 4, 1));
+    residency_set_costly(r, a, true);
+    for (place(r, add(r, 4, 1)); residency_held(r, a) && n < 100; n++)
+        place(r, add(r, 4, 1));
+    residency_free(r);
+    return n;
+}
+
+static void the_hand_passes_what_is_costly_more_often(void **state)
+{
+    (void)state;
+    assert_int_equal(outlives(0), 0); /* as any other */
+    assert_int_equal(outlives(1), 0);
+    assert_int_equal(outlives(2), 1);
+    assert_true(outlives(8) > outlives(4) && outlives(4) > outlives(2));
+    assert_true(outlives(16) < 100); /* but not for ever */
+}
+
+static void what_is_costly_leaves_last_in_the_background(void **state)
+{
+    struct residency *r = new_residency(12, 1);
+    uint32_t a = add(r, 6, 2), b = add(r, 6, 6);
+
+    (void)state;
+    place(r, a);
+    place(r, b);
+    residency_set_costly(r, a, true);
+    assert_int_equal(residency_trim(r, 5, 500, 100), 5);
+    assert_int_equal(residency_held(r, a), 6); /* no tail of it costs nothing */
+    residency_set_costly(r, a, false);
+    assert_int_equal(residency_trim(r, 9, 500, 100), 4);
+    assert_int_equal(residency_held(r, a), 2);
+    residency_set_costly(r, a, true);
+    assert_int_equal(residency_trim(r, 12, 500, 100), 3);
+    assert_ok(residency_check(r, NULL));
+    residency_free(r);
+}
+
 static void a_clone_answers_what_if_without_doing_it(void **state)
 {
     struct residency *r = new_residency(8, 1), *c = NULL;
@@ -647,6 +696,8 @@ int main(void)
         cmocka_unit_test(a_workspace_spares_the_image_it_is_for),
         cmocka_unit_test(a_workspace_prefers_blocks_that_need_no_scrub),
         cmocka_unit_test(the_background_takes_what_costs_no_time_first),
+        cmocka_unit_test(the_hand_passes_what_is_costly_more_often),
+        cmocka_unit_test(what_is_costly_leaves_last_in_the_background),
         cmocka_unit_test(a_clone_answers_what_if_without_doing_it),
         cmocka_unit_test(equal_images_are_replaced_as_the_textbooks_clock_does),
         cmocka_unit_test(the_rules_hold_in_a_long_random_life_whatever_the_policy),

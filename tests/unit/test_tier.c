@@ -20,7 +20,7 @@
 static struct world {
     struct model m;
     struct msg_group group; /* m's copies are under way */
-    bool has_file, is_unfit, is_full, refuses_disk, maps;
+    bool has_file, is_unfit, is_full, refuses_disk, maps, is_costly;
     struct disk_task *out[4]; /* what the disk was given, in this order */
     uint32_t piece[4];
     size_t n_out;
@@ -164,6 +164,12 @@ int disk_submit(struct disk *d, struct disk_task *t, struct sh_err *err)
     return SH_OK;
 }
 
+void residency_set_costly(struct residency *r, uint32_t id, bool is_costly)
+{
+    (void)r, (void)id;
+    w.is_costly = is_costly;
+}
+
 struct residency *space_residency(struct space *s)
 {
     (void)s;
@@ -250,6 +256,7 @@ static void leave(void)
     assert_int_equal(tier_room(NULL, LEAVE_ANY, NULL), bytes);
     assert_int_equal(tier_make_room(NULL, 1, LEAVE_ANY, NULL), bytes);
     assert_int_equal(w.m.tier.at, TIER_DISK);
+    assert_true(w.is_costly);
     assert_null(w.m.image.base);
     assert_null(w.m.tx.host);
 }
@@ -311,6 +318,7 @@ static void what_the_device_lacks_is_read_first(void **state)
     }
     assert_int_equal(lacks(0), 0);
     assert_int_equal(m->tier.at, TIER_HOST);
+    assert_false(w.is_costly);
     assert_int_equal(tier_disk_bytes(m), 0);
     assert_false(tier_is_reading(m));
     assert_int_equal(w.n_told, 2);
