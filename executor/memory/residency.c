@@ -713,7 +713,7 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
 
     count_tenants(r);
     set_floors(r, NONE);
-    /* Round the ring: first what costs no time when it is missing, then heads, then what is costly. */
+    /* Round the ring: what costs no time when it is missing, then heads, then what is costly. */
     for (int pass = 0; pass < 3; pass++) {
         for (uint32_t i = 0, n = r->n_ring, at = r->hand; i < n && r->n_ring; i++) {
             uint32_t id = at, free_now = arena_count(r->arena, ARENA_FREE);

@@ -11,8 +11,8 @@
  * missing; it clears a use bit, or makes an unused, unpinned image a candidate. The cheapest window
  * of free blocks and candidates' tails is then taken. keep_blocks tells how long a head is worth
  * keeping: the blocks behind it arrive in time whenever they are copied (`stall = 0`), so they go
- * first. An image that is costly to bring back (from disk) is worth keeping as a whole, and the hand
- * passes it more often.
+ * first. An image that is costly to bring back (from disk) is worth keeping as a whole, and the
+ * hand passes it more often.
  *
  * Tenants have quotas, which cover images and ranges with the tenant's tag. Others cannot take
  * `min`: the most recently used images are kept for it. `max` is never exceeded: the tenant's own

@@ -353,11 +353,16 @@ static void let_in(struct work *w, uint32_t i, const struct offer *o, bool is_pr
                                            .predicted_ns = o->finish_ns - r->arrived_ns});
 }
 
+static bool takes(const struct snapshot *in, uint32_t model, uint32_t e)
+{
+    return decide__place(in, model, e)->ready && !decide__place(in, model, e)->is_shut;
+}
+
 static bool may_bring(const struct work *w, uint32_t model, uint32_t e)
 {
     const struct snapshot *in = w->in;
 
-    return in->execs[e].up && decide__place(in, model, e)->ready &&
+    return in->execs[e].up && takes(in, model, e) &&
            !w->arrives_ns[(size_t)model * in->n_execs + e] && w->plans[e].lane_ns <= in->now_ns;
 }
 
@@ -387,7 +392,7 @@ static void turn_away(struct work *w, uint32_t i, const struct offer *o)
     uint32_t to;
 
     for (uint32_t e = 0; e < in->n_execs; e++) {
-        if (in->execs[e].up && decide__place(in, r->model, e)->ready && may_probe(w, i, e)) {
+        if (in->execs[e].up && takes(in, r->model, e) && may_probe(w, i, e)) {
             let_in(w, i, &(struct offer){.exec = e, .finish_ns = o->finish_ns}, true);
             return;
         }
@@ -428,19 +433,27 @@ static void place(struct work *w, uint32_t i)
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
     struct offer best = {.exec = SNAP_NONE};
-    bool any_up = false;
+    bool any_up = false, any_shut = false;
 
     for (uint32_t e = 0; e < in->n_execs; e++) {
         struct offer o;
 
         any_up |= in->execs[e].up;
-        if (!in->execs[e].up || !decide__place(in, r->model, e)->ready)
+        any_shut |= in->execs[e].up && decide__place(in, r->model, e)->is_shut;
+        if (!in->execs[e].up || !takes(in, r->model, e))
             continue;
         o = offer(w, i, e);
         if (best.exec == SNAP_NONE || is_better(w, r->model, &o, &best))
             best = o;
     }
-    if (best.exec == SNAP_NONE)
+    if (best.exec == SNAP_NONE && any_shut)
+        refuse(w, i,
+               &(struct decision){.exec = SNAP_NONE,
+                                  .rc = SH_E_UNAVAILABLE,
+                                  .reason = DECIDE_THRASHING,
+                                  .retry_after_ms = RETRY_SOON_MS,
+                                  .predicted_ns = in->now_ns - r->arrived_ns});
+    else if (best.exec == SNAP_NONE)
         wait_for_model(w, i, any_up);
     else if (best.late_ns > 0)
         turn_away(w, i, &best);

@@ -25,6 +25,9 @@
  * plan reserves room for batches as large as the present demand makes them; if it reserved less,
  * all batches would be small under load; if more, it would refuse what an idle device could answer.
  *
+ * Where the weights that are asked for push each other out, some models are shut (thrash.h): their
+ * requests are let in only where all their weights are.
+ *
  * A run takes its usual time; one that waits for weights takes until they arrive, plus the rest of
  * its computation. All runs up to a finish may take longer: as much together as independent errors
  * do of which each reaches slow_ns, times what promises have shown to be needed (predict_promise).
@@ -93,6 +96,7 @@
     X(BACKOFF, "BackoffUntil")             \
     X(DATABASE_DOWN, "DatabaseDown")       \
     X(FAIR_SHARE, "FairShare")             \
+    X(THRASHING, "Thrashing")              \
     X(QUOTA_GUARANTEED, "QuotaGuaranteed") \
     X(MIN_RUN, "MinRuntimeProtected")      \
     X(LENDING_LIMIT, "LendingLimit")       \

@@ -321,6 +321,7 @@ static void show(struct sched *s)
         struct exec *e = s->execs.items[i];
 
         sh_metric_set(M_shunt_placement_load, SH_LABELS(e->info.name), e->homes.load);
+        sh_metric_set(M_shunt_models_shut, SH_LABELS(e->info.name), e->thrash.n_shut);
     }
 }
 

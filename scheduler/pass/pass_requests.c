@@ -19,6 +19,7 @@
 #define MAX_HOLD 32u  /* ... so many at first that hold all of it on their device */
 #define DOUBT 2       /* one part in so many more than guessed, and it would be late */
 #define LATE_NS SH_S(1000000)
+#define LONG_NS SH_S(1)    /* a wait for which an executor has too much to do */
 #define MAX_PASSES 100000u /* of one turn: the tick goes on with what is left */
 
 /* ------------------------------------------------------------------ what it is about */
@@ -214,6 +215,8 @@ static void take_place(struct pass *p, const struct snapshot *in, uint32_t model
         .resident_bytes = on->resident_bytes,
         .arrives_ns = on->arrives_ns,
         .disk_ns_per_byte = models_disk_ns(p->model_of[model], p->exec_of[i]),
+        .is_shut = on->resident_bytes < p->model_of[model]->image_bytes &&
+                   thrash_is_shut(&p->exec_of[i]->thrash, p->model_of[model]->version_id),
         .has_some = models_had_some(on, in->now_ns),
         .worker_ns = worker_ns(p->model_of[model], p->shape_of[model], p->exec_of[i])};
     p->n_here[model] += place->ready;
@@ -395,6 +398,29 @@ static int take_shares(struct sched *s, struct snapshot *in, size_t n, struct sh
     return rc;
 }
 
+/* Each that could take it hears of it, and whether it does any longer. */
+static void note_asked(struct sched *s, const struct snapshot *in, const struct model *m,
+                       uint32_t at)
+{
+    const struct tenant *owner = tenants_by_id(&s->tenants, m->tenant_id);
+    const struct thrash_model asked = {.version = m->version_id,
+                                       .tenant = m->tenant_id,
+                                       .bytes = m->image_bytes,
+                                       .share = owner ? owner->memory.share : 1};
+
+    for (size_t i = 0; i < in->n_execs; i++) {
+        struct exec *e = s->pass.exec_of[i];
+        const uint32_t was = e->thrash.n_shut;
+
+        if (!s->pass.places[(size_t)at * in->n_execs + i].ready)
+            continue;
+        thrash_ask(&e->thrash, &asked, exec_image_bytes(e), in->now_ns);
+        if (e->thrash.n_shut != was)
+            SH_INFO("executor.shuts", "executor=%s models=%u before=%u rule=Thrashing",
+                    e->info.name, e->thrash.n_shut, was);
+    }
+}
+
 static int take_request(struct sched *s, struct snapshot *in, struct request *r, struct sh_err *err)
 {
     struct pass *p = &s->pass;
@@ -408,6 +434,8 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
     model = r->shape ? r->shape->snap : r->model->snap;
     for (size_t i = 0; !r->exec && i < in->n_execs; i++)
         take_place(p, in, model, i);
+    if (!r->exec)
+        note_asked(s, in, r->model, model);
     if (r->exec)
         take_place(p, in, model, r->exec->snap);
     p->request_of[in->n_requests] = r;
@@ -523,6 +551,12 @@ static void refuse(struct sched *s, const struct decision *d)
                              r->model->name);
         sh_strlcpy(msg + n, r->model->fail_msg, sizeof(msg) - n);
         break;
+    case DECIDE_THRASHING:
+        snprintf(msg, sizeof(msg),
+                 "the models that are asked for do not fit into device memory together, and "
+                 "requests for \"%s\" wait until they do; try again",
+                 r->model->name);
+        break;
     case DECIDE_MODEL_LOADING:
         snprintf(msg, sizeof(msg), "version %u of \"%s\" is being loaded; try again",
                  r->model->version, r->model->name);
@@ -565,6 +599,26 @@ static void act(struct sched *s, const struct decision *d)
         run(s, d);
 }
 
+/* One that finds no time says so of all that could have taken it; one without a limit, if it waits
+ * for long. */
+static void note_late(const struct pass *p, const struct snapshot *in, const struct decision *d)
+{
+    const struct snap_request *r =
+        d->kind == DECISION_PLACE || d->kind == DECISION_REFUSE ? &in->requests[d->request] : NULL;
+
+    if (d->kind == DECISION_PLACE && r->limit_ns == SNAP_NO_DEADLINE && d->predicted_ns > LONG_NS)
+        thrash_late(&p->exec_of[d->exec]->thrash);
+    if (d->kind != DECISION_REFUSE || r->exec != SNAP_NONE ||
+        (d->reason != DECIDE_DEADLINE && d->reason != DECIDE_FAIR_SHARE))
+        return;
+    for (size_t i = 0; i < in->n_execs; i++) {
+        const struct snap_place *on = &in->places[(size_t)r->model * in->n_execs + i];
+
+        if (on->ready && !on->is_shut)
+            thrash_late(&p->exec_of[i]->thrash);
+    }
+}
+
 /* One pass; *any: it had something to look at. */
 static int look(struct sched *s, bool *any, struct sh_err *err)
 {
@@ -576,8 +630,10 @@ static int look(struct sched *s, bool *any, struct sh_err *err)
     rc = *any ? snapshot(s, &in, err) : SH_OK;
     if (*any && !rc)
         rc = decide(&in, &p->out, err);
-    for (size_t i = 0; *any && !rc && i < p->out.n; i++)
+    for (size_t i = 0; *any && !rc && i < p->out.n; i++) {
+        note_late(p, &in, &p->out.items[i]);
         act(s, &p->out.items[i]);
+    }
     for (size_t i = 0; i < in.n_execs; i++)
         p->exec_of[i]->snap = SNAP_NONE;
     return rc;

@@ -770,6 +770,8 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
         return; /* of a former leader, or refused when the connection broke */
     SH_TRACE(.name = "run", .track = "runs", .begin_ns = run->sent_ns, .end_ns = now,
              .run = run->id, .rc = (int)m->rc, .what = run->model->name);
+    thrash_ran(&e->thrash, requests__span(m->busy_ns),
+               requests__span(m->busy_ns) - requests__span(m->compute_ns));
     if (m->rc == SH_OK)
         requests__learn(e, run, m, now);
     else if (m->rc != SH_E_CANCELLED)

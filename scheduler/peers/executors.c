@@ -16,6 +16,8 @@ void execs_fini(struct execs *x)
     for (size_t i = 0; i < x->n; i++) {
         sh_metric_drop(M_shunt_placement_load, SH_LABELS(x->items[i]->info.name));
         recent_free(x->items[i]->recent);
+        sh_metric_drop(M_shunt_models_shut, SH_LABELS(x->items[i]->info.name));
+        thrash_fini(&x->items[i]->thrash);
         free(x->items[i]);
     }
     free(x->items);
@@ -47,6 +49,7 @@ int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_er
     if (e->info.name[0] && strcmp(e->info.name, name) != 0) {
         idmap_del(&x->by_name, sh_hash_name(e->info.name));
         sh_metric_drop(M_shunt_placement_load, SH_LABELS(e->info.name));
+        sh_metric_drop(M_shunt_models_shut, SH_LABELS(e->info.name));
     }
     sh_strlcpy(e->info.name, name, sizeof(e->info.name));
     return SH_OK;
@@ -64,6 +67,11 @@ void exec_changed(struct execs *x, struct exec *e)
 bool exec_is_up(const struct exec *e)
 {
     return e->session && e->synced && !e->state.is_stopping;
+}
+
+uint64_t exec_image_bytes(const struct exec *e)
+{
+    return e->info.pool_bytes - SH_MIN(e->most_workspace, e->info.pool_bytes);
 }
 
 int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack)

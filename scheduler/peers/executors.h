@@ -19,6 +19,7 @@
 #include "scheduler/decide/demand.h"
 #include "scheduler/decide/jobpool.h"
 #include "scheduler/decide/placement.h"
+#include "scheduler/decide/thrash.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -67,6 +68,7 @@ struct exec {
     uint32_t n_runs;
     struct run *runs;             /* BORROWED list, oldest first; request.c owns them */
     struct demand demand;         /* of those requests that it could answer */
+    struct thrash thrash;         /* the same, and of their weights */
     struct exec_requests waiting; /* BORROWED: placed here, and in no run yet */
     struct exec *next_touched;    /* waiting.h */
     bool is_touched;
@@ -108,6 +110,8 @@ int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_er
 void exec_changed(struct execs *x, struct exec *e);
 /* Connected and synchronised, and not about to end: it takes work. */
 bool exec_is_up(const struct exec *e);
+/* Device memory that images may have there, but for training's. */
+uint64_t exec_image_bytes(const struct exec *e);
 /* Predicted end of its work; *slack: how much slower one of its runs may be. */
 int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack);
 

@@ -452,6 +452,29 @@ static void nothing_goes_to_an_executor_that_is_down_or_lacks_the_model(void **s
     decisions_fini(&w.out);
 }
 
+/* thrash.h: its weights would push out those of others. */
+static void a_model_that_is_shut_goes_where_it_is_not(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2);
+    place_of(&w, 0, 0)->is_shut = true;
+    place_of(&w, 0, 1)->resident_bytes = 0; /* else it would cost less on 0 */
+    add_new(&w, 0, 0);
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_PLACE, 0)->exec, 1);
+    place_of(&w, 0, 1)->is_shut = true;
+    w.models[0].refused_ns = NOW - 60000 * MS; /* not even as a probe */
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_PLACE), 0);
+    assert_int_equal(nth(&w, DECISION_REFUSE, 0)->reason, DECIDE_THRASHING);
+    assert_int_equal(nth(&w, DECISION_REFUSE, 0)->rc, SH_E_UNAVAILABLE);
+    assert_true(nth(&w, DECISION_REFUSE, 0)->retry_after_ms > 0);
+    assert_true(nth(&w, DECISION_REFUSE, 0)->exec == SNAP_NONE); /* nor are they brought */
+    decisions_fini(&w.out);
+}
+
 static void an_executor_has_at_most_max_runs_outstanding(void **state)
 {
     struct world w;
@@ -568,6 +591,7 @@ int main(void)
         cmocka_unit_test(those_let_in_before_count_against_the_next),
         cmocka_unit_test(joining_a_batch_costs_less_than_a_run_of_its_own),
         cmocka_unit_test(a_ready_request_that_became_hopeless_is_refused),
+        cmocka_unit_test(a_model_that_is_shut_goes_where_it_is_not),
         cmocka_unit_test(placement_prefers_the_executor_that_holds_the_weights),
         cmocka_unit_test(placement_gives_up_residency_when_the_queue_there_is_longer_than_the_copy),
         cmocka_unit_test(a_run_that_waits_for_weights_is_predicted_by_what_is_missing),
