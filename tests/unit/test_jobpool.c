@@ -180,8 +180,8 @@ static void what_is_decided_is_what_a_look_at_everything_decides(void **state)
                   (unsigned long long)n_started, (unsigned long long)n_stopped);
     assert_true(n_started > N_WORLDS / 4 && n_stopped > N_WORLDS / 40);
     for (int r = DECIDE_RESOURCES; r < DECIDE_N_REASONS; r++) /* all that a job can wait for */
-        assert_true(n_waits[r] > 50 || r == DECIDE_FAIR_SHARE || r == DECIDE_GANG ||
-                    r == DECIDE_TOO_FEW_GPUS);
+        assert_true(n_waits[r] > 50 || r == DECIDE_FAIR_SHARE || r == DECIDE_THRASHING ||
+                    r == DECIDE_GANG || r == DECIDE_TOO_FEW_GPUS);
 }
 
 /* ------------------------------------------------------------------ a pool that lasts */
