@@ -1,0 +1,61 @@
+"""Parameters that a file has in pieces: views, parts, negatives, bounds, and what a call computed of them; for sweep.py."""
+import torch
+from torch import nn
+
+
+class Of(nn.Module):
+    """A layer, and what is done to it with parameters."""
+
+    def __init__(self, what, **params):
+        super().__init__()
+        self.layer, self.what = nn.Linear(6, 8), what
+        for name, x in params.items():
+            setattr(self, name, nn.Parameter(x))
+
+    def forward(self, x):
+        return self.what(self, self.layer(x))
+
+
+def of(what, **params):
+    return lambda: (Of(what, **{k: v.clone() for k, v in params.items()}), [torch.randn(2, 6)], [None])
+
+
+class SharedPlaces(nn.Module):
+    """Two sentences of different lengths share a table of places."""
+
+    def __init__(self):
+        super().__init__()
+        self.places, self.out = nn.Parameter(torch.randn(1, 12, 8)), nn.Linear(8, 3)
+
+    def forward(self, a, b):
+        a, b = a + self.places[:, :9], b + self.places[:, :6]
+        return self.out((b @ a.transpose(1, 2)).softmax(-1) @ a)
+
+
+class OneFilter(nn.Module):
+    """One filter for each of several channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel, self.out = nn.Parameter(0.3 * torch.randn(1, 1, 3, 3)), nn.Conv2d(3, 2, 1)
+
+    def forward(self, x):
+        return self.out(torch.relu(nn.functional.conv2d(x, self.kernel.expand(3, 1, 3, 3), padding=1, groups=3)))
+
+
+T = torch.tensor
+ALL = {
+    "views_of_ones": of(lambda m, h: torch.tanh(h * m.gain[None]) * m.gain.view(1, 8), gain=torch.ones(8)),
+    "views_log_sum": of(lambda m, h: torch.logaddexp(h, m.shift), shift=torch.randn(8)),
+    "views_log_sum_number": of(lambda m, h: torch.logaddexp(h, m.shift), shift=T(0.7)),
+    "views_negative": of(lambda m, h: torch.exp(h.abs() * -m.t) + h * m.t, t=T(0.7)),
+    "views_negative_divides": of(lambda m, h: torch.tanh(h) / -m.t, t=T(0.7134518)),
+    "views_negative_of_code": of(lambda m, h: torch.exp(h.abs() * -m.t) + torch.tanh(h) * -0.7, t=T(0.7)),
+    "views_clipped": of(lambda m, h: torch.clamp(3 * h, -m.limit, m.limit), limit=T(0.31734518)),
+    "views_clipped_above": of(lambda m, h: torch.clamp(3 * h, max=m.limit), limit=T(0.5)),
+    "views_softplus_twice": of(lambda m, h: h * nn.functional.softplus(m.a) + nn.functional.softplus(m.b), a=torch.randn(8), b=torch.randn(8)),
+    "views_repeated_once": of(lambda m, h: h + m.start.repeat(h.shape[0], 1), start=torch.randn(1, 8)),
+    "views_differences": of(lambda m, h: h * (m.knots[1] - m.knots[0]) + m.knots, knots=torch.randn(8)),
+    "views_shared_places": lambda: (SharedPlaces(), [torch.randn(2, 9, 8), torch.randn(2, 6, 8)], [None, None]),
+    "views_one_filter": lambda: (OneFilter(), [torch.randn(2, 3, 6, 6)], [None]),
+}
