@@ -15,6 +15,7 @@
 #define MAX_ALIKE 64                   /* of the same axes, of which pairs are tried */
 #define MAX_SUM 4096                   /* numbers of one whose sum is tried */
 #define MANY 4                         /* numbers that lie on a line by no chance */
+#define MAX_BACK ((size_t)1 << 24)     /* looks for parts of parameters that came back */
 #define SAME 2e-6                      /* of the largest part: what rounding leaves */
 
 struct of { /* an initializer of floats */
@@ -32,6 +33,7 @@ struct again {
     struct of *all;             /* of the file's initializers; OWNED */
     bool as_written;            /* by PyTorch's older exporter */
     uint32_t n_guessed;
+    size_t n_back; /* looks for what came back */
 };
 
 static size_t elements(const Onnx__TensorProto *t)
@@ -441,7 +443,7 @@ static int look_at(struct again *g, size_t i, const char *said)
             list[found++] = &g->all[k];
     }
     for (size_t k = 0; k < g->b.n_file && !rc && found < g->b.n_file; k++)
-        if ((said ? has_come_back(&g->all[k], said) : g->all[k].named) &&
+        if ((said ? g->n_back++ < MAX_BACK && has_come_back(&g->all[k], said) : g->all[k].named) &&
             may_be_of(g, t, (uint32_t)k))
             list[found++] = &g->all[k];
     if (!rc && found)

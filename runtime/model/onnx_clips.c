@@ -14,6 +14,8 @@
 
 enum { LOW = 1, HIGH = 2 }; /* inputs of a Clip */
 
+#define MAX_SEARCHES 1024 /* for parameters by what calls name them */
+
 struct clips {
     struct onnx_build b;
     struct onnx_source *source;
@@ -21,6 +23,7 @@ struct clips {
     struct names names; /* of initializers, and of what is one by Identity, to their numbers */
     bool as_written;    /* by PyTorch's older exporter */
     bool any_missing;   /* a parameter of which the file has nothing */
+    size_t n_searches;
 };
 
 /* Is input k of the node a single number that the file has? */
@@ -75,9 +78,11 @@ static bool find_argument(const char *call, int k, char out[static ONNX_CALL_NAM
 }
 
 /* The parameter that calls name so. BORROWED; NULL: it is none. */
-static const char *param_called(const struct clips *c, const char *arg)
+static const char *param_called(struct clips *c, const char *arg)
 {
-    for (size_t i = 0; i < c->kinds->names.cap && arg[0] == '%'; i++) {
+    if (arg[0] != '%' || c->n_searches++ >= MAX_SEARCHES)
+        return NULL;
+    for (size_t i = 0; i < c->kinds->names.cap; i++) {
         const struct names_slot *s = &c->kinds->names.slots[i];
 
         if (s->key && s->number == GRAPH_SAID_PARAM && onnx_call_is_param(arg + 1, s->key))
