@@ -86,7 +86,7 @@ static int print_description(const char *what, struct sh_err *err)
     return rc;
 }
 
-static int make_key(struct db *db, const char *role, const char *file, struct sh_err *err)
+static int make_process_key(struct db *db, const char *role, const char *file, struct sh_err *err)
 {
     bool made = false;
     int rc = file && file[0] ? auth_bootstrap(db, role, file, &made, err) : SH_OK;
@@ -121,9 +121,9 @@ static int wait_for_database(struct api *a, struct sh_err *err)
         usleep(300000);
     }
     if (!rc)
-        rc = make_key(db, "admin", conf->admin_key_file, err);
+        rc = make_process_key(db, "admin", conf->admin_key_file, err);
     if (!rc)
-        rc = make_key(db, "executor", conf->executor_key_file, err);
+        rc = make_process_key(db, "executor", conf->executor_key_file, err);
     if (!rc) /* in force from the first request on */
         rc = live_refresh(a->live, db, err);
     db_free(db);
@@ -275,7 +275,7 @@ static void fit_connections(struct api_conf *c)
     c->max_connections = room;
 }
 
-static int serve(struct daemon *d, struct sh_err *err)
+static int serve_api(struct daemon *d, struct sh_err *err)
 {
     const struct api_conf *c = d->api.conf;
     int rc = sh_wire_keys_open(&c->link_key, (const char *const[]){c->scheduler, NULL},
@@ -334,7 +334,7 @@ int main(int argc, char **argv)
             fit_connections(&conf);
             rc = live_new(&API_CONF_TABLE, &conf, &d.api.live, &err);
             if (!rc)
-                rc = serve(&d, &err);
+                rc = serve_api(&d, &err);
             live_free(d.api.live);
         }
     }

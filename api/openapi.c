@@ -19,13 +19,13 @@ struct doc {                             /* the document in the making */
 };
 
 /* TAKES value; NULL is a value that could not be made. */
-static void put(struct doc *d, json_t *to, const char *key, json_t *value)
+static void put_doc_member(struct doc *d, json_t *to, const char *key, json_t *value)
 {
     if (json_object_set_new(to, key, value))
         d->no_memory = true;
 }
 
-static void add(struct doc *d, json_t *to, json_t *value)
+static void add_element(struct doc *d, json_t *to, json_t *value)
 {
     if (json_array_append_new(to, value))
         d->no_memory = true;
@@ -53,7 +53,7 @@ static void forbid_nul(struct doc *d, json_t *schema)
 
     if (type && strcmp(type, "string") == 0 && !json_object_get(schema, "pattern") &&
         !json_object_get(schema, "format"))
-        put(d, schema, "pattern", json_string("^[^\\x00]*$"));
+        put_doc_member(d, schema, "pattern", json_string("^[^\\x00]*$"));
 }
 
 /* sh_json_read() takes null for absent. */
@@ -62,13 +62,13 @@ static void allow_null(struct doc *d, json_t *schema)
     json_t *type = json_object_get(schema, "type"), *choices = json_object_get(schema, "enum");
 
     if (json_is_string(type))
-        put(d, schema, "type", json_pack("[O, s]", type, "null"));
+        put_doc_member(d, schema, "type", json_pack("[O, s]", type, "null"));
     if (choices)
-        add(d, choices, json_null());
+        add_element(d, choices, json_null());
 }
 
 /* In bodies null stands for absent fields, and no text has a NUL. */
-static void complete(struct doc *d, json_t *schema, bool is_body)
+static void complete_schema(struct doc *d, json_t *schema, bool is_body)
 {
     static const char *const BELOW[] = {"items", "additionalProperties"};
     const char *key;
@@ -82,14 +82,15 @@ static void complete(struct doc *d, json_t *schema, bool is_body)
     {
         bool optional = is_body && !is_required(schema, key);
 
-        complete(d, inner, is_body);
+        complete_schema(d, inner, is_body);
         if (optional && json_object_get(schema, "additionalProperties"))
             allow_null(d, inner);
     }
     for (i = 0; i < SH_ARRAY_LEN(BELOW); i++)
         if (json_is_object(json_object_get(schema, BELOW[i])))
-            complete(d, json_object_get(schema, BELOW[i]), is_body);
-    json_array_foreach(json_object_get(schema, "oneOf"), i, inner) complete(d, inner, is_body);
+            complete_schema(d, json_object_get(schema, BELOW[i]), is_body);
+    json_array_foreach(json_object_get(schema, "oneOf"), i, inner)
+        complete_schema(d, inner, is_body);
 }
 
 static void add_schemas(struct doc *d)
@@ -98,14 +99,15 @@ static void add_schemas(struct doc *d)
         const struct api_schema *s = &API_SCHEMAS[i];
         json_t *schema = schema_build(&s->schema);
 
-        complete(d, schema, false);
+        complete_schema(d, schema, false);
         if (s->example)
-            put(d, schema, "examples", json_pack("[o]", json_loads(s->example, 0, NULL)));
-        put(d, d->schemas, s->name, schema);
+            put_doc_member(d, schema, "examples",
+                           json_pack("[o]", json_loads(s->example, 0, NULL)));
+        put_doc_member(d, d->schemas, s->name, schema);
     }
 }
 
-static json_t *ref(const char *kind, const char *name)
+static json_t *ref_to(const char *kind, const char *name)
 {
     char path[128];
 
@@ -119,11 +121,11 @@ static json_t *schema_of(const char *name)
     char inner[64];
 
     if (name[0] != '[')
-        return ref("schemas", name);
+        return ref_to("schemas", name);
     sh_strlcpy(inner, name + 1, SH_MIN(sizeof(inner), strlen(name) - 1));
     return json_pack("{s:s, s:[s], s:{s:{s:s, s:o}, s:{s:s, s:s}}}", "type", "object", "required",
                      "items", "properties", "items", "type", "array", "items",
-                     ref("schemas", inner), "next_cursor", "type", "string", "description",
+                     ref_to("schemas", inner), "next_cursor", "type", "string", "description",
                      "cursor of the next page; absent on the last");
 }
 
@@ -224,18 +226,18 @@ static bool has_header(const struct reply *r, enum header_of of)
     return false;
 }
 
-static void add_headers(struct doc *d, const struct reply *r, json_t *response)
+static void add_response_headers(struct doc *d, const struct reply *r, json_t *response)
 {
     json_t *headers = json_object();
 
     for (size_t i = 0; i < SH_ARRAY_LEN(HEADERS); i++) {
         if (!has_header(r, HEADERS[i].of))
             continue;
-        put(d, headers, HEADERS[i].name,
-            json_pack("{s:s, s:b, s:o}", "description", HEADERS[i].text, "required",
-                      HEADERS[i].always, "schema", schema_build(&HEADERS[i].schema)));
+        put_doc_member(d, headers, HEADERS[i].name,
+                       json_pack("{s:s, s:b, s:o}", "description", HEADERS[i].text, "required",
+                                 HEADERS[i].always, "schema", schema_build(&HEADERS[i].schema)));
     }
-    put(d, response, "headers", headers);
+    put_doc_member(d, response, "headers", headers);
 }
 
 /* ---------------------------------------------------------------- failures */
@@ -247,15 +249,15 @@ static json_t *codes_of(struct doc *d, const struct answer *a)
 
     for (int rc = -1; strcmp(sh_rc_name(rc), "?") != 0; rc--)
         if (sh_rc_http(rc) == a->status)
-            add(d, list, json_string(sh_rc_name(rc)));
+            add_element(d, list, json_string(sh_rc_name(rc)));
     if (a->also)
-        add(d, list, json_string(a->also));
+        add_element(d, list, json_string(a->also));
     return list;
 }
 
 static json_t *problem_schema(struct doc *d, const struct answer *a)
 {
-    return json_pack("{s:[o, {s:{s:{s:i}, s:{s:o}}}]}", "allOf", ref("schemas", "Problem"),
+    return json_pack("{s:[o, {s:{s:{s:i}, s:{s:o}}}]}", "allOf", ref_to("schemas", "Problem"),
                      "properties", "status", "const", a->status, "code", "enum", codes_of(d, a));
 }
 
@@ -273,8 +275,8 @@ static void add_failure(struct doc *d, const struct answer *a, bool v2)
                           problem_schema(d, a));
 
     failure_name(a, v2, name, sizeof(name));
-    put(d, d->responses, name, r);
-    add_headers(d, &reply, r);
+    put_doc_member(d, d->responses, name, r);
+    add_response_headers(d, &reply, r);
 }
 
 static void add_failures(struct doc *d)
@@ -307,7 +309,8 @@ static void add_path_parameters(struct doc *d, const struct api_route *r, json_t
         for (size_t i = 0; i < API_N_PATH_PARAMS; i++)
             if (strcmp(API_PATH_PARAMS[i].name, name) == 0)
                 param = &API_PATH_PARAMS[i];
-        add(d, list, parameter(name, "path", true, schema_build(&param->schema), param->text));
+        add_element(d, list,
+                    parameter(name, "path", true, schema_build(&param->schema), param->text));
     }
 }
 
@@ -317,8 +320,8 @@ static void add_options(struct doc *d, const struct api_route *r, json_t *list)
         const struct option *o = &API_OPTIONS[i];
 
         if (o->taken_by(r))
-            add(d, list,
-                parameter(o->name, o->in, o->is_needed, schema_build(&o->schema), o->text));
+            add_element(d, list,
+                        parameter(o->name, o->in, o->is_needed, schema_build(&o->schema), o->text));
     }
 }
 
@@ -350,14 +353,14 @@ static json_t *content(struct doc *d, const struct api_route *r, const char *sch
     json_t *j = json_object();
 
     if (strcmp(schema, "Text") == 0)
-        put(d, j, "text/plain", json_pack("{s:o}", "schema", schema_of(schema)));
+        put_doc_member(d, j, "text/plain", json_pack("{s:o}", "schema", schema_of(schema)));
     else if (strcmp(schema, "Page") == 0)
         for (size_t i = 0; i < SH_ARRAY_LEN(PAGES); i++)
-            put(d, j, PAGES[i], json_pack("{s:o}", "schema", schema_of(schema)));
+            put_doc_member(d, j, PAGES[i], json_pack("{s:o}", "schema", schema_of(schema)));
     else if (strcmp(schema, "Binary") != 0)
-        put(d, j, "application/json", json_pack("{s:o}", "schema", schema_of(schema)));
+        put_doc_member(d, j, "application/json", json_pack("{s:o}", "schema", schema_of(schema)));
     if (strcmp(schema, "Binary") == 0 || r->body == BODY_INFER)
-        put(d, j, "application/octet-stream", json_object());
+        put_doc_member(d, j, "application/octet-stream", json_object());
     return j;
 }
 
@@ -366,8 +369,8 @@ static json_t *request_body(struct doc *d, const struct api_route *r)
     json_t *c = content(d, r, r->request);
 
     if (strcmp(r->method, "PATCH") == 0)
-        put(d, c, "application/merge-patch+json",
-            json_pack("{s:o}", "schema", schema_of(r->request)));
+        put_doc_member(d, c, "application/merge-patch+json",
+                       json_pack("{s:o}", "schema", schema_of(r->request)));
     return json_pack("{s:b, s:o}", "required", !(r->flags & ROUTE_OPTIONAL), "content", c);
 }
 
@@ -386,12 +389,12 @@ static void add_success(struct doc *d, const struct api_route *r, int status, co
 
     snprintf(key, sizeof(key), "%d", status);
     if (r->response)
-        put(d, success, "content", content(d, r, r->response));
+        put_doc_member(d, success, "content", content(d, r, r->response));
     if (r->flags & (ROUTE_STREAM | ROUTE_WATCHED))
-        put(d, json_object_get(success, "content"), "text/event-stream",
-            json_pack("{s:{s:s}}", "schema", "type", "string"));
-    put(d, responses, key, success);
-    add_headers(d, &reply, success);
+        put_doc_member(d, json_object_get(success, "content"), "text/event-stream",
+                       json_pack("{s:{s:s}}", "schema", "type", "string"));
+    put_doc_member(d, responses, key, success);
+    add_response_headers(d, &reply, success);
 }
 
 /* A probe says no with the body of success; a failure is possible all the same. */
@@ -400,10 +403,10 @@ static void add_probe(struct doc *d, const struct api_route *r, json_t *response
     const struct reply reply = {.status = 503, .v2 = true, .fails = true};
     json_t *no = json_pack("{s:s, s:{s:{s:{s:[o, o]}}}}", "description", "no, or unknown",
                            "content", "application/json", "schema", "anyOf",
-                           ref("schemas", r->response), ref("schemas", "Problem"));
+                           ref_to("schemas", r->response), ref_to("schemas", "Problem"));
 
-    put(d, responses, "503", no);
-    add_headers(d, &reply, no);
+    put_doc_member(d, responses, "503", no);
+    add_response_headers(d, &reply, no);
 }
 
 static void add_responses(struct doc *d, const struct api_route *r, json_t *responses)
@@ -418,13 +421,15 @@ static void add_responses(struct doc *d, const struct api_route *r, json_t *resp
     if (r->status == 202 && route_takes_dry_run(r))
         add_success(d, r, 200, "with dry_run, what would be accepted", responses);
     if (r->flags & ROUTE_STREAM)
-        put(d, responses, "204",
+        put_doc_member(
+            d, responses, "204",
             json_pack("{s:s}", "description",
                       "there are no events after Last-Event-ID, and there will be none"));
     if (r->flags & ROUTE_FILE)
         add_success(d, r, 206, "the part that Range names", responses);
     if (r->flags & (ROUTE_FILE | ROUTE_CACHED))
-        put(d, responses, "304", json_pack("{s:s}", "description", "the client's copy is current"));
+        put_doc_member(d, responses, "304",
+                       json_pack("{s:s}", "description", "the client's copy is current"));
     for (size_t i = 0; i < API_N_ANSWERS; i++) {
         char key[8], name[32];
 
@@ -432,7 +437,7 @@ static void add_responses(struct doc *d, const struct api_route *r, json_t *resp
             continue;
         snprintf(key, sizeof(key), "%d", API_ANSWERS[i].status);
         failure_name(&API_ANSWERS[i], r->flags & ROUTE_V2, name, sizeof(name));
-        put(d, responses, key, ref("responses", name));
+        put_doc_member(d, responses, key, ref_to("responses", name));
     }
     if (r->flags & ROUTE_PROBE)
         add_probe(d, r, responses);
@@ -445,12 +450,12 @@ static json_t *security(struct doc *d, const struct api_route *r)
 
     for (unsigned role = 1; r->access != ACCESS_PUBLIC && auth_role_name(role); role <<= 1)
         if (access_roles(r->access) & role)
-            add(d, list, json_pack("{s:[s]}", "key", auth_role_name(role)));
+            add_element(d, list, json_pack("{s:[s]}", "key", auth_role_name(role)));
     return list;
 }
 
 /* The first noun of the path groups operations in tools that show them. */
-static json_t *tag_of(const struct api_route *r)
+static json_t *route_tag(const struct api_route *r)
 {
     const char *p = strncmp(r->path, "/api/v1/", 8) == 0 ? r->path + 8 : r->path + 1;
 
@@ -465,23 +470,23 @@ static void add_route(struct doc *d, const struct api_route *r)
 
     if (!item) {
         item = json_object();
-        put(d, d->paths, r->path, item);
+        put_doc_member(d, d->paths, r->path, item);
     }
     operation_id(r, id, sizeof(id));
     params = json_array();
     responses = json_object();
     op = json_pack("{s:s, s:s, s:s, s:[o], s:o, s:o, s:o}", "operationId", id, "summary",
-                   r->summary, "description", access_text(r->access), "tags", tag_of(r),
+                   r->summary, "description", access_text(r->access), "tags", route_tag(r),
                    "parameters", params, "responses", responses, "security", security(d, r));
     for (; r->method[n] && n + 1 < sizeof(method); n++)
         method[n] = (char)tolower((unsigned char)r->method[n]);
     method[n] = '\0';
-    put(d, item, method, op);
+    put_doc_member(d, item, method, op);
     add_path_parameters(d, r, params);
     add_options(d, r, params);
     add_responses(d, r, responses);
     if (r->request)
-        put(d, op, "requestBody", request_body(d, r));
+        put_doc_member(d, op, "requestBody", request_body(d, r));
 }
 
 /* ---------------------------------------------------------------- the document */

@@ -99,7 +99,7 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
     return rc;
 }
 
-static void *thread_main(void *arg)
+static void *refresh_main(void *arg)
 {
     struct refresh *r = arg;
 
@@ -144,7 +144,7 @@ int refresh_start(struct api *a, struct refresh **out, struct sh_err *err)
                         : db_new(a->conf->db_url, "shunt-api-refresh", &r->db, err);
     if (!rc) {
         db_share(r->db, &a->db_news);
-        r->has_thread = pthread_create(&r->thread, NULL, thread_main, r) == 0;
+        r->has_thread = pthread_create(&r->thread, NULL, refresh_main, r) == 0;
         if (!r->has_thread)
             rc = SH_FAIL(err, SH_E_NOMEM, "could not start the refresh thread");
     }

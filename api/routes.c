@@ -67,7 +67,7 @@ const char *access_text(enum api_access a)
     return TEXT[a];
 }
 
-static bool matches(const char *pattern, const struct uri *u, const char **params)
+static bool matches_uri(const char *pattern, const struct uri *u, const char **params)
 {
     size_t seg = 0, n_params = 0;
 
@@ -113,7 +113,7 @@ int route_find(const char *method, const struct uri *u, const struct api_route *
     for (size_t i = 0; i < API_N_ROUTES; i++) {
         const struct api_route *r = &API_ROUTES[i];
 
-        if (!matches(r->path, u, tried))
+        if (!matches_uri(r->path, u, tried))
             continue;
         if (strcmp(r->method, want) == 0) {
             *out = r;

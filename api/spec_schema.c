@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------- training */
 
-static json_t *zero(void)
+static json_t *json_zero(void)
 {
     return json_pack("{s:i}", "const", 0);
 }
@@ -105,7 +105,7 @@ static const struct schema SPEC = S_BODY("", MEMBERS(
     {"frozen", {S_CHOICES(GLOB, GLOBS)}},
     {"init", {S_CHOICES(S_WORDS(TRAIN_INITS),
         S_BODY("random", MEMBERS({"random", {S_CHOICES(GLOB, GLOBS)}})))}},
-    {"loss_scale", {S_CHOICES({.build = zero}, S_NUMS(TRAIN_MIN_SCALE, TRAIN_MAX_SCALE),
+    {"loss_scale", {S_CHOICES({.build = json_zero}, S_NUMS(TRAIN_MIN_SCALE, TRAIN_MAX_SCALE),
         S_BODY("", NULL, .fields = &TRAIN_PART_FIELDS[TRAIN_SCALE]))}},
     {"evaluation", S_BODY("", NULL, .fields = &TRAIN_PART_FIELDS[TRAIN_EVALUATION])},
     {"augment", {.items = &(const struct schema){.build = augment_objects}}}),

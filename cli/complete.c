@@ -31,14 +31,14 @@ struct typed {
     int n_args;                /* positional ones before the cursor, after verb and noun */
 };
 
-static bool begins(const char *s, const char *with)
+static bool begins_so(const char *s, const char *with)
 {
     return strncmp(s, with, strlen(with)) == 0;
 }
 
-static void offer(const struct typed *t, const char *word)
+static void offer_word(const struct typed *t, const char *word)
 {
-    if (begins(word, t->word))
+    if (begins_so(word, t->word))
         printf("%s%s\n", t->prefix, word);
 }
 
@@ -51,7 +51,7 @@ static void offer_words(const struct typed *t, const char *list)
         size_t n = strcspn(p, ",");
 
         snprintf(word, sizeof(word), "%.*s", (int)SH_MIN(n, sizeof(word) - 1), p);
-        offer(t, word);
+        offer_word(t, word);
         p += n + (p[n] == ',');
     }
 }
@@ -72,7 +72,7 @@ static void offer_list(const struct typed *t, const char *path, const char *name
         json_array_foreach(json_object_get(j, "items"), i, item)
         {
             out_text(item, name, OUT_TEXT, id, sizeof(id));
-            offer(t, id);
+            offer_word(t, id);
         }
     json_decref(j);
     free(full);
@@ -85,7 +85,7 @@ static void offer_profiles(const struct typed *t)
 
     json_array_foreach(all, i, p)
     {
-        offer(t, sh_json_text(p, "name"));
+        offer_word(t, sh_json_text(p, "name"));
     }
     json_decref(all);
 }
@@ -127,16 +127,16 @@ static void offer_verbs(const struct typed *t)
         for (size_t k = 0; k < i; k++)
             is_new = is_new && strcmp(CLI_TABLE.cmds[k].verb, CLI_TABLE.cmds[i].verb) != 0;
         if (is_new)
-            offer(t, CLI_TABLE.cmds[i].verb);
+            offer_word(t, CLI_TABLE.cmds[i].verb);
     }
-    offer(t, "help");
+    offer_word(t, "help");
 }
 
 static void offer_nouns(const struct typed *t)
 {
     for (size_t i = 0; i < CLI_TABLE.n_cmds; i++)
         if (CLI_TABLE.cmds[i].noun && strcmp(CLI_TABLE.cmds[i].verb, t->verb) == 0)
-            offer(t, CLI_TABLE.cmds[i].noun);
+            offer_word(t, CLI_TABLE.cmds[i].noun);
 }
 
 static void offer_options(const struct typed *t)
@@ -149,10 +149,10 @@ static void offer_options(const struct typed *t)
         n = CLI_TABLE.n_common; /* they are the first */
     for (size_t i = 0; i < n; i++) {
         snprintf(word, sizeof(word), "--%s", opts[i].name);
-        offer(t, word);
+        offer_word(t, word);
     }
-    offer(t, "--config");
-    offer(t, "--help");
+    offer_word(t, "--config");
+    offer_word(t, "--help");
 }
 
 /* The value of an option. */
@@ -234,11 +234,11 @@ static void offer_argument(const struct typed *t)
     char kind[64];
 
     arg_kind(t->cmd, t->n_args, kind, sizeof(kind));
-    if (begins(kind, "FILE")) {
+    if (begins_so(kind, "FILE")) {
         puts(":file");
     } else if (strchr(kind, '|')) {
         offer_one_of(t, kind);
-    } else if ((begins(kind, "NAME") || begins(kind, "ID")) && t->cmd->noun) {
+    } else if ((begins_so(kind, "NAME") || begins_so(kind, "ID")) && t->cmd->noun) {
         if (strcmp(t->cmd->verb, "config") == 0)
             offer_profiles(t);
         else if (strcmp(t->cmd->verb, "create") != 0)
@@ -259,7 +259,7 @@ static bool wants_value(const char *typed, char name[static 64])
     const char *word = cli_long_form(typed);
 
     name[0] = '\0';
-    if (!begins(word, "--"))
+    if (!begins_so(word, "--"))
         return false;
     len = strcspn(word + 2, "=");
     snprintf(name, 64, "%.*s", (int)SH_MIN(len, (size_t)63), word + 2);
@@ -330,7 +330,7 @@ void complete_words(struct cli *c, int n, char **words)
         t.word = "";
     if (is_value) {
         offer_value(&t, name);
-    } else if (begins(t.word, "--") && strchr(t.word, '=')) {
+    } else if (begins_so(t.word, "--") && strchr(t.word, '=')) {
         wants_value(t.word, name);
         snprintf(prefix, sizeof(prefix), "--%s=", name);
         t.prefix = prefix;

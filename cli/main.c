@@ -358,7 +358,7 @@ static void print_failure(const struct cli *c, const struct sh_err *err)
 }
 
 /* What may stand at the cursor. Options that cannot be read leave only what the table tells. */
-static int complete(struct cli *c, int n, char **words, struct sh_err *err)
+static int complete_line(struct cli *c, int n, char **words, struct sh_err *err)
 {
     struct sh_conf_table t = table(CLI_TABLE.common, CLI_TABLE.n_common, sizeof(struct cli_conf));
     char **options = calloc((size_t)n + 2, sizeof(*options));
@@ -397,7 +397,7 @@ int main(int argc, char **argv)
         c.exit_code = CLI_USAGE;
         rc = help_completion(argc > 2 ? argv[2] : NULL, &err);
     } else if (strcmp(first, "--complete") == 0) {
-        rc = complete(&c, argc - 2, argv + 2, &err);
+        rc = complete_line(&c, argc - 2, argv + 2, &err);
     } else {
         rc = command_run(&c, argc, argv, &err);
     }

@@ -180,7 +180,7 @@ bool augment_makes_labels(const struct augment *a, const char *labels)
 /* ------------------------------------------------------------------ mixtures */
 
 /* Above 0, below 1. */
-static double draw(uint64_t *x)
+static double draw_unit(uint64_t *x)
 {
     uint64_t z = (*x += 0x9e3779b97f4a7c15u);
 
@@ -193,14 +193,14 @@ static double draw(uint64_t *x)
  * alpha + 1, where the number itself may be too small to be one. */
 static double log_gamma_draw(double alpha, uint64_t *x)
 {
-    const double more = alpha < 1 ? log(draw(x)) / alpha : 0;
+    const double more = alpha < 1 ? log(draw_unit(x)) / alpha : 0;
     const double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / sqrt(9 * d);
 
     for (;;) {
-        const double radius = sqrt(-2 * log(draw(x)));
-        const double n = radius * cos(6.283185307179586 * draw(x)), v = pow(1 + c * n, 3);
+        const double radius = sqrt(-2 * log(draw_unit(x)));
+        const double n = radius * cos(6.283185307179586 * draw_unit(x)), v = pow(1 + c * n, 3);
 
-        if (1 + c * n > 0 && log(draw(x)) < n * n / 2 + d - d * v + d * log(v))
+        if (1 + c * n > 0 && log(draw_unit(x)) < n * n / 2 + d - d * v + d * log(v))
             return log(d * v) + more;
     }
 }

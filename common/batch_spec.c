@@ -18,7 +18,7 @@ static const struct sh_field FIELDS[] = {
 };
 const struct sh_fields BATCH_FIELDS = {FIELDS, SH_ARRAY_LEN(FIELDS), 0};
 
-static int check_inputs(const char *what, const json_t *map, struct sh_err *err)
+static int check_input_map(const char *what, const json_t *map, struct sh_err *err)
 {
     const char *key;
     char path[128];
@@ -36,7 +36,7 @@ static int check_inputs(const char *what, const json_t *map, struct sh_err *err)
     return rc;
 }
 
-static int check_outputs(const char *what, const json_t *list, struct sh_err *err)
+static int check_output_list(const char *what, const json_t *list, struct sh_err *err)
 {
     char path[128];
     json_t *v;
@@ -63,8 +63,8 @@ int batch_spec_read(const json_t *spec, const char *what, struct batch_spec *out
 
     *out = (struct batch_spec){0};
     rc = sh_fields_take(spec, what, &BATCH_FIELDS, out, err);
-    more = check_inputs(what, out->inputs, err);
+    more = check_input_map(what, out->inputs, err);
     rc = rc ? rc : more;
-    more = check_outputs(what, out->outputs, err);
+    more = check_output_list(what, out->outputs, err);
     return rc ? rc : more;
 }

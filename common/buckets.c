@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static int read_list(const char *name, const json_t *list, uint32_t *v, uint32_t *n,
-                     struct sh_err *err)
+static int read_bucket_list(const char *name, const json_t *list, uint32_t *v, uint32_t *n,
+                            struct sh_err *err)
 {
     int64_t last = SH_BUCKET_FROM - 1;
 
@@ -68,7 +68,7 @@ int sh_buckets_read(const json_t *j, const struct sh_symbols *s, struct sh_bucke
             rc = SH_FAIL(err, SH_E_INVALID, "the name of a size has more than %u bytes",
                          SH_SYMBOL_BYTES - 1);
         if (!rc)
-            rc = read_list(name, list, v, &n, err);
+            rc = read_bucket_list(name, list, v, &n, err);
         if (rc || !s)
             continue;
         memcpy(out->v[k], v, sizeof(v));

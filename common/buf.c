@@ -30,20 +30,20 @@ void sh_buf_reset(struct sh_buf *b)
 }
 
 /* For n more bytes and the terminating NUL. No capacity is larger than max + 1. */
-static bool has_room(const struct sh_buf *b, size_t n)
+static bool has_buf_room(const struct sh_buf *b, size_t n)
 {
     return b->cap - b->len > n;
 }
 
 /* After this there is room. */
-static int make_room(struct sh_buf *b, size_t n, struct sh_err *err)
+static int make_buf_room(struct sh_buf *b, size_t n, struct sh_err *err)
 {
     size_t cap;
     char *p;
 
     if (b->len > b->max || n > b->max - b->len)
         return SH_FAIL(err, SH_E_TOOBIG, "the data is larger than the limit of %zu bytes", b->max);
-    if (has_room(b, n))
+    if (has_buf_room(b, n))
         return SH_OK;
     cap = SH_MAX(SH_MAX(b->cap * 2, b->len + n + 1), (size_t)FIRST_CAP);
     cap = SH_MIN(cap, b->max + 1);
@@ -58,7 +58,8 @@ static int make_room(struct sh_buf *b, size_t n, struct sh_err *err)
 
 int sh_buf_append(struct sh_buf *b, const void *p, size_t n, struct sh_err *err)
 {
-    int rc = has_room(b, n) ? SH_OK : make_room(b, n, err); /* a message is some ten fields */
+    int rc =
+        has_buf_room(b, n) ? SH_OK : make_buf_room(b, n, err); /* a message is some ten fields */
 
     if (rc)
         return rc;
@@ -84,7 +85,7 @@ int sh_buf_printf(struct sh_buf *b, struct sh_err *err, const char *fmt, ...)
     va_end(ap);
     if (n < 0)
         return SH_FAIL(err, SH_E_BUG, "could not format text");
-    rc = make_room(b, (size_t)n, err);
+    rc = make_buf_room(b, (size_t)n, err);
     if (rc)
         return rc;
     va_start(ap, fmt);
@@ -107,7 +108,7 @@ int sh_buf_escape(struct sh_buf *b, const char *s, const char *plain, struct sh_
 
 int sh_buf_reserve(struct sh_buf *b, size_t n, char **out, struct sh_err *err)
 {
-    int rc = make_room(b, n, err);
+    int rc = make_buf_room(b, n, err);
 
     *out = NULL;
     if (rc)

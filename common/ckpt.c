@@ -34,7 +34,7 @@ void sh_ckpt_name(char out[static SH_CKPT_BYTES], int64_t step, const char *exec
 }
 
 /* *rest: behind the step. */
-static int64_t step_of(const char *name, const char **rest)
+static int64_t step_of_name(const char *name, const char **rest)
 {
     const char *digits;
     size_t n;
@@ -53,7 +53,7 @@ static int64_t step_of(const char *name, const char **rest)
 int64_t sh_ckpt_step(const char *name)
 {
     const char *rest;
-    const int64_t step = step_of(name, &rest);
+    const int64_t step = step_of_name(name, &rest);
     const size_t n = strlen(rest), suffix = strlen(SUFFIX);
     char executor[SH_CKPT_EXECUTOR_MAX + 1];
 
@@ -70,7 +70,7 @@ int64_t sh_ckpt_step(const char *name)
 int64_t sh_ckpt_part_step(const char *name)
 {
     const char *rest;
-    const int64_t step = step_of(name, &rest);
+    const int64_t step = step_of_name(name, &rest);
 
     return strstr(rest, SUFFIX) ? step : -1;
 }

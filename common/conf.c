@@ -77,7 +77,8 @@ static void env_name(const char *name, char *out, size_t size)
     out[n] = '\0';
 }
 
-static const struct sh_conf_opt *find(const struct sh_conf_table *t, const char *name, size_t n)
+static const struct sh_conf_opt *find_option(const struct sh_conf_table *t, const char *name,
+                                             size_t n)
 {
     for (size_t i = 0; i < t->n_opts; i++)
         if (strlen(t->opts[i].name) == n && memcmp(t->opts[i].name, name, n) == 0)
@@ -95,8 +96,8 @@ static const char *why_unknown(const struct sh_conf_table *t, const char *name)
     return "--help lists all";
 }
 
-__attribute__((format(printf, 4, 5))) static void put(struct text *x, enum source source,
-                                                      const char *value, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void
+put_source_text(struct text *x, enum source source, const char *value, const char *fmt, ...)
 {
     va_list ap;
 
@@ -109,7 +110,7 @@ __attribute__((format(printf, 4, 5))) static void put(struct text *x, enum sourc
 
 const struct sh_conf_opt *sh_conf_find(const struct sh_conf_table *t, const char *name)
 {
-    return find(t, name, strlen(name));
+    return find_option(t, name, strlen(name));
 }
 
 /* ---------------------------------------------------------------- values */
@@ -185,7 +186,7 @@ static int parse_all(const struct load *l, void *conf, struct sh_err *err)
 
 /* ---------------------------------------------------------------- sources */
 
-static int read_file(struct load *l, size_t *len, struct sh_err *err)
+static int read_conf_file(struct load *l, size_t *len, struct sh_err *err)
 {
     const char *slash = strrchr(l->path, '/'), *base = slash ? slash + 1 : l->path;
     int fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = SH_OK;
@@ -218,7 +219,7 @@ out:
     return rc;
 }
 
-static char *trim(char *s)
+static char *trim_text(char *s)
 {
     char *end = s + strlen(s);
 
@@ -233,7 +234,7 @@ static char *trim(char *s)
 /* Command line, environment or the lines before the first section say which one counts. */
 static void choose_section(struct load *l)
 {
-    const struct sh_conf_opt *o = find(l->t, l->t->section_opt, strlen(l->t->section_opt));
+    const struct sh_conf_opt *o = find_option(l->t, l->t->section_opt, strlen(l->t->section_opt));
     size_t i = o ? (size_t)(o - l->t->opts) : 0;
     char name[96];
 
@@ -291,7 +292,7 @@ static int check_section(struct load *l, struct sh_err *err)
 
 static int file_line(struct load *l, char *line, const char *base, int no, struct sh_err *err)
 {
-    char *name = trim(line), *eq = strchr(name, '='), *value;
+    char *name = trim_text(line), *eq = strchr(name, '='), *value;
     const struct sh_conf_opt *o;
     struct text *x;
 
@@ -305,9 +306,9 @@ static int file_line(struct load *l, char *line, const char *base, int no, struc
         return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: expected \"name = value\"",
                        base, no);
     *eq = '\0';
-    value = trim(eq + 1);
-    name = trim(name);
-    o = find(l->t, name, strlen(name));
+    value = trim_text(eq + 1);
+    name = trim_text(name);
+    o = find_option(l->t, name, strlen(name));
     if (!o)
         return SH_FAIL(err, SH_E_INVALID,
                        "config file \"%s\", line %d: there is no option \"%.60s\"; %s", base, no,
@@ -317,11 +318,11 @@ static int file_line(struct load *l, char *line, const char *base, int no, struc
         return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: option \"%s\" is set twice",
                        base, no, o->name);
     x->from_file = true;
-    put(x,
-        !l->in_section ? BY_FILE
-        : l->is_named  ? BY_NAMED_SECTION
-                       : BY_SECTION,
-        value, "file \"%.50s\", line %d", base, no);
+    put_source_text(x,
+                    !l->in_section ? BY_FILE
+                    : l->is_named  ? BY_NAMED_SECTION
+                                   : BY_SECTION,
+                    value, "file \"%.50s\", line %d", base, no);
     return SH_OK;
 }
 
@@ -336,7 +337,7 @@ static int load_file(struct load *l, struct sh_err *err)
         return check_section(l, err);
     slash = strrchr(l->path, '/');
     base = slash ? slash + 1 : l->path;
-    rc = read_file(l, &len, err);
+    rc = read_conf_file(l, &len, err);
     if (!rc && strlen(l->file) != len)
         rc = SH_FAIL(err, SH_E_INVALID, "the config file \"%s\" is not a text file", base);
     for (char *line = l->file; !rc && line; line = next, no++) {
@@ -380,13 +381,13 @@ static void load_env(struct load *l)
         value = getenv(name);
         /* Compose files pass what is not set as empty. */
         if (value && value[0] && l->texts[i].source < BY_ENVIRONMENT)
-            put(&l->texts[i], BY_ENVIRONMENT, value, "environment %s", name);
+            put_source_text(&l->texts[i], BY_ENVIRONMENT, value, "environment %s", name);
     }
 }
 
 /* ---------------------------------------------------------------- printing */
 
-static const char *type_name(enum sh_conf_type t)
+static const char *option_type_name(enum sh_conf_type t)
 {
     static const char *const NAME[] = {
         [SH_CONF_INT] = "int",  [SH_CONF_F64] = "number",  [SH_CONF_BOOL] = "bool",
@@ -396,7 +397,7 @@ static const char *type_name(enum sh_conf_type t)
     return NAME[t];
 }
 
-static bool has_range(const struct sh_conf_opt *o)
+static bool has_option_range(const struct sh_conf_opt *o)
 {
     return o->type == SH_CONF_INT || o->type == SH_CONF_F64 || o->type == SH_CONF_BYTES;
 }
@@ -406,11 +407,11 @@ static const char *shown_default(const struct sh_conf_opt *o)
     return !o->def || !o->def[0] ? "none" : o->flags & SH_CONF_SECRET ? "***" : o->def;
 }
 
-static void range_text(const struct sh_conf_opt *o, char *out, size_t size)
+static void option_range_text(const struct sh_conf_opt *o, char *out, size_t size)
 {
     char a[SH_NUMBER_TEXT], b[SH_NUMBER_TEXT];
 
-    if (has_range(o))
+    if (has_option_range(o))
         snprintf(out, size, "%s to %s", sh_number_text(o->min, a), sh_number_text(o->max, b));
     else
         sh_strlcpy(out, "", size);
@@ -425,12 +426,12 @@ static void print_help(const struct sh_conf_table *t, bool rest_allowed)
     for (size_t i = 0; i < t->n_opts; i++) {
         const struct sh_conf_opt *o = &t->opts[i];
 
-        range_text(o, range, sizeof(range));
+        option_range_text(o, range, sizeof(range));
         env_name(o->name, env, sizeof(env));
         if (o->type == SH_CONF_BOOL)
             printf("  --%s, --no-%s\n", o->name, o->name);
         else
-            printf("  --%s=%s\n", o->name, type_name(o->type));
+            printf("  --%s=%s\n", o->name, option_type_name(o->type));
         printf("        %s\n        default %s%s%s; environment %s\n", o->help, shown_default(o),
                range[0] ? "; " : "", range, env);
     }
@@ -450,10 +451,11 @@ void sh_conf_print_docs(const struct sh_conf_table *t, FILE *out)
     for (size_t i = 0; i < t->n_opts; i++) {
         const struct sh_conf_opt *o = &t->opts[i];
 
-        range_text(o, range, sizeof(range));
+        option_range_text(o, range, sizeof(range));
         env_name(o->name, env, sizeof(env));
-        fprintf(out, "| `--%s` | `%s` | %s | %s | %s | %s%s |\n", o->name, env, type_name(o->type),
-                shown_default(o), range, o->help, o->flags & SH_CONF_LIVE ? " (live)" : "");
+        fprintf(out, "| `--%s` | `%s` | %s | %s | %s | %s%s |\n", o->name, env,
+                option_type_name(o->type), shown_default(o), range, o->help,
+                o->flags & SH_CONF_LIVE ? " (live)" : "");
     }
     fprintf(out, "\n");
 }
@@ -476,7 +478,7 @@ static int put_more(struct text *x, const char *value, struct sh_err *err)
         return rc;
     free(x->own);
     x->own = all;
-    put(x, BY_COMMAND_LINE, all, "command line");
+    put_source_text(x, BY_COMMAND_LINE, all, "command line");
     return SH_OK;
 }
 
@@ -485,12 +487,12 @@ static int argv_option(struct load *l, char **argv, int left, int *used, struct 
 {
     const char *name = argv[0] + 2, *eq = strchr(name, '='), *value = eq ? eq + 1 : NULL;
     size_t n = eq ? (size_t)(eq - name) : strlen(name);
-    const struct sh_conf_opt *o = find(l->t, name, n);
+    const struct sh_conf_opt *o = find_option(l->t, name, n);
     bool is_config = n == 6 && memcmp(name, "config", 6) == 0;
 
     *used = 1;
     if (!o && n > 3 && !eq && memcmp(name, "no-", 3) == 0) {
-        o = find(l->t, name + 3, n - 3);
+        o = find_option(l->t, name + 3, n - 3);
         if (o && o->type == SH_CONF_BOOL)
             value = "false";
         else
@@ -511,7 +513,7 @@ static int argv_option(struct load *l, char **argv, int left, int *used, struct 
     if (o && (o->flags & SH_CONF_MANY))
         return put_more(&l->argv_texts[o - l->t->opts], value, err);
     if (o)
-        put(&l->argv_texts[o - l->t->opts], BY_COMMAND_LINE, value, "command line");
+        put_source_text(&l->argv_texts[o - l->t->opts], BY_COMMAND_LINE, value, "command line");
     else
         l->path = value;
     return SH_OK;
@@ -610,8 +612,8 @@ static int load_all(struct load *l, void *conf, int argc, char **argv, struct sh
     if (rc || l->printed)
         return rc;
     for (size_t i = 0; i < n; i++)
-        put(&l->texts[i], BY_DEFAULT,
-            l->t->opts[i].flags & SH_CONF_THEIRS ? NULL : l->t->opts[i].def, "default");
+        put_source_text(&l->texts[i], BY_DEFAULT,
+                        l->t->opts[i].flags & SH_CONF_THEIRS ? NULL : l->t->opts[i].def, "default");
     rc = load_file(l, err);
     if (rc)
         return rc;

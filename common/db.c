@@ -178,7 +178,7 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
 
 /* A server that was restarted since the last call said goodbye and closed the socket. Seen here, it
  * costs a new connection and no failure. Two reads: first the goodbye, then the end of file. */
-static bool is_stale(struct db *db)
+static bool is_conn_stale(struct db *db)
 {
     for (int i = 0; i < 2 && wait_socket(db->conn, POLLIN, 0) > 0; i++)
         if (!PQconsumeInput(db->conn) || PQstatus(db->conn) == CONNECTION_BAD)
@@ -188,7 +188,7 @@ static bool is_stale(struct db *db)
 
 static int ensure_connected(struct db *db, int64_t end_ns, struct sh_err *err)
 {
-    if (db->conn && is_stale(db)) {
+    if (db->conn && is_conn_stale(db)) {
         if (db->in_tx)
             return lost(db, err, PQerrorMessage(db->conn));
         disconnect(db);
@@ -229,7 +229,7 @@ static int classify(const char *state)
     return SH_E_BUG;
 }
 
-static const char *say(int rc)
+static const char *words_of_rc(int rc)
 {
     switch (rc) {
     case SH_E_DBSOFT:
@@ -252,7 +252,7 @@ static const char *say(int rc)
 }
 
 /* 0 if the server gave no position. */
-static int line_of(const PGresult *r, const char *sql)
+static int error_line(const PGresult *r, const char *sql)
 {
     const char *pos = PQresultErrorField(r, PG_DIAG_STATEMENT_POSITION);
     int64_t n = 0;
@@ -265,7 +265,7 @@ static int line_of(const PGresult *r, const char *sql)
     return line;
 }
 
-static const char *field(const PGresult *r, int code)
+static const char *error_field(const PGresult *r, int code)
 {
     const char *s = PQresultErrorField(r, code);
 
@@ -275,7 +275,7 @@ static const char *field(const PGresult *r, int code)
 static int fail_result(struct db *db, const char *what, const char *sql, const PGresult *r,
                        struct sh_err *err)
 {
-    const char *state = field(r, PG_DIAG_SQLSTATE);
+    const char *state = error_field(r, PG_DIAG_SQLSTATE);
     int rc;
 
     if (!state[0] || PQstatus(db->conn) == CONNECTION_BAD) {
@@ -287,9 +287,11 @@ static int fail_result(struct db *db, const char *what, const char *sql, const P
     if (!err || err->rc == SH_OK) {
         /* What our triggers raise says it in words for people. */
         SH_FAIL(err, rc, "%s",
-                strncmp(state, "SH", 2) == 0 ? field(r, PG_DIAG_MESSAGE_PRIMARY) : say(rc));
-        sh_err_detail(err, "%s line %d: SQLSTATE %s: %s; %s", what, line_of(r, sql), state,
-                      field(r, PG_DIAG_MESSAGE_PRIMARY), field(r, PG_DIAG_MESSAGE_DETAIL));
+                strncmp(state, "SH", 2) == 0 ? error_field(r, PG_DIAG_MESSAGE_PRIMARY)
+                                             : words_of_rc(rc));
+        sh_err_detail(err, "%s line %d: SQLSTATE %s: %s; %s", what, error_line(r, sql), state,
+                      error_field(r, PG_DIAG_MESSAGE_PRIMARY),
+                      error_field(r, PG_DIAG_MESSAGE_DETAIL));
     }
     if (db->in_tx && db->tx_rc == SH_OK)
         db->tx_rc = rc;
@@ -327,8 +329,8 @@ static int wait_result(struct db *db, const char *what, int64_t end_ns, struct s
 
 /* Takes all results of what was sent; *out (may be NULL) is the last one. After a failure of the
  * statement the connection is still usable, unless db->conn is NULL. */
-static int collect(struct db *db, const char *what, const char *sql, int64_t end_ns, PGresult **out,
-                   struct sh_err *err)
+static int collect_result(struct db *db, const char *what, const char *sql, int64_t end_ns,
+                          PGresult **out, struct sh_err *err)
 {
     PGresult *last = NULL, *r;
     int rc = SH_OK, wait_rc;
@@ -376,7 +378,7 @@ static int run_script(struct db *db, const char *what, const char *sql, int64_t 
 {
     if (!PQsendQuery(db->conn, sql))
         return lost(db, err, PQerrorMessage(db->conn));
-    return collect(db, what, sql, end_ns, NULL, err);
+    return collect_result(db, what, sql, end_ns, NULL, err);
 }
 
 int db__script(struct db *db, const char *what, const char *sql, struct sh_err *err)
@@ -387,7 +389,7 @@ int db__script(struct db *db, const char *what, const char *sql, struct sh_err *
     return rc ? rc : run_script(db, what, sql, end_ns, err);
 }
 
-static int prepare(struct db *db, const struct db_stmt *s, int64_t end_ns, struct sh_err *err)
+static int prepare_stmt(struct db *db, const struct db_stmt *s, int64_t end_ns, struct sh_err *err)
 {
     int rc;
 
@@ -400,7 +402,7 @@ static int prepare(struct db *db, const struct db_stmt *s, int64_t end_ns, struc
         return rc;
     if (!PQsendPrepare(db->conn, s->name, s->sql, s->n_params, NULL))
         return lost(db, err, PQerrorMessage(db->conn));
-    rc = collect(db, s->name, s->sql, end_ns, NULL, err);
+    rc = collect_result(db, s->name, s->sql, end_ns, NULL, err);
     if (!rc)
         db->prepared[db->n_prepared++] = s;
     return rc;
@@ -413,12 +415,12 @@ static int exec_once(struct db *db, const struct db_stmt *s, const char *const *
     int rc = ensure_connected(db, end_ns, err);
 
     if (!rc)
-        rc = prepare(db, s, end_ns, err);
+        rc = prepare_stmt(db, s, end_ns, err);
     if (rc)
         return rc;
     if (!PQsendQueryPrepared(db->conn, s->name, s->n_params, params, NULL, NULL, 0))
         return lost(db, err, PQerrorMessage(db->conn));
-    return collect(db, s->name, s->sql, end_ns, out, err);
+    return collect_result(db, s->name, s->sql, end_ns, out, err);
 }
 
 int db_exec(struct db *db, const struct db_stmt *s, const char *const *params, struct db_res **out,
@@ -434,7 +436,8 @@ int db_exec(struct db *db, const struct db_stmt *s, const char *const *params, s
     db->sqlstate[0] = '\0';
     /* Behind a failed statement the server refuses everything; the cause is the earlier failure. */
     if (db->in_tx && db->tx_rc)
-        return SH_FAIL(err, db->tx_rc, "the transaction has already failed: %s", say(db->tx_rc));
+        return SH_FAIL(err, db->tx_rc, "the transaction has already failed: %s",
+                       words_of_rc(db->tx_rc));
     if (out) {
         res = calloc(1, sizeof(*res));
         if (!res)
@@ -455,7 +458,7 @@ int db_exec(struct db *db, const struct db_stmt *s, const char *const *params, s
 
 /* ---------------------------------------------------------------- transactions */
 
-static int begin(struct db *db, struct sh_err *err)
+static int begin_tx(struct db *db, struct sh_err *err)
 {
     int rc = db__script(db, "BEGIN", "BEGIN", err);
 
@@ -465,7 +468,7 @@ static int begin(struct db *db, struct sh_err *err)
 }
 
 /* COMMIT after an error reports success with the tag ROLLBACK, so look. */
-static int commit(struct db *db, const char *name, struct sh_err *err)
+static int commit_tx(struct db *db, const char *name, struct sh_err *err)
 {
     int64_t end_ns = deadline(db);
     PGresult *r = NULL;
@@ -475,10 +478,10 @@ static int commit(struct db *db, const char *name, struct sh_err *err)
         return rc;
     if (!PQsendQuery(db->conn, "COMMIT"))
         return lost(db, err, PQerrorMessage(db->conn));
-    rc = collect(db, "COMMIT", "COMMIT", end_ns, &r, err);
+    rc = collect_result(db, "COMMIT", "COMMIT", end_ns, &r, err);
     if (!rc && strcmp(PQcmdStatus(r), "COMMIT") != 0) {
         rc = db->tx_rc ? db->tx_rc : SH_E_BUG;
-        SH_FAIL(err, rc, "the transaction was undone: %s", say(rc));
+        SH_FAIL(err, rc, "the transaction was undone: %s", words_of_rc(rc));
         sh_err_detail(err, "transaction %s: COMMIT of an aborted transaction (tag %s)", name,
                       PQcmdStatus(r));
     }
@@ -499,7 +502,7 @@ static void rollback(struct db *db)
 }
 
 /* 1, 2, 4 ... ms and as much again at random, so that two losers do not meet again. */
-static void back_off(int attempt)
+static void back_off_tx(int attempt)
 {
     int64_t base_ns = SH_MS(1) << attempt;
     struct timespec t = {.tv_nsec = (long)(base_ns + sh_clock_ns() % base_ns)};
@@ -511,12 +514,12 @@ static void back_off(int attempt)
 static int try_tx(struct db *db, const char *name, bool alone, db_tx_fn *fn, const void *arg,
                   struct sh_err *err)
 {
-    int rc = alone ? SH_OK : begin(db, err);
+    int rc = alone ? SH_OK : begin_tx(db, err);
 
     if (!rc)
         rc = fn(db, arg, err);
     if (!rc && !alone)
-        rc = commit(db, name, err);
+        rc = commit_tx(db, name, err);
     if (rc && !alone)
         rollback(db);
     db->in_tx = false;
@@ -536,7 +539,7 @@ static int repeat_tx(struct db *db, const char *name, bool alone, db_tx_fn *fn, 
     for (int attempt = 0; rc == SH_E_DBSOFT && attempt < TX_TRIES; attempt++) {
         one = (struct sh_err){0}; /* each attempt has its own first failure */
         if (attempt > 0)
-            back_off(attempt - 1);
+            back_off_tx(attempt - 1);
         rc = try_tx(db, name, alone, fn, arg, &one);
     }
     if (!rc)
@@ -569,7 +572,7 @@ int db_tx_around(struct db *db, const char *name, db_tx_fn *fn, const void *arg,
 
 int db_rehearse(struct db *db, struct sh_err *err)
 {
-    int rc = begin(db, err);
+    int rc = begin_tx(db, err);
 
     db->rehearses = !rc;
     return rc;

@@ -57,7 +57,7 @@ static int is_sql(const struct dirent *e)
     return n > 4 && e->d_name[0] != '.' && strcmp(e->d_name + n - 4, ".sql") == 0;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
+static int by_file_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
@@ -84,7 +84,7 @@ static int check_name(const char *name, size_t index, struct sh_err *err)
 }
 
 /* *out: OWNED, free(). */
-static int read_text(int dir_fd, const char *name, char **out, size_t *len, struct sh_err *err)
+static int read_migration(int dir_fd, const char *name, char **out, size_t *len, struct sh_err *err)
 {
     struct stat st;
     char *text = NULL;
@@ -140,7 +140,7 @@ static int check_text(const char *name, const char *sql, size_t len, struct sh_e
     return SH_OK;
 }
 
-static int add_file(struct plan *p, int dir_fd, const char *name, struct sh_err *err)
+static int add_migration_file(struct plan *p, int dir_fd, const char *name, struct sh_err *err)
 {
     uint8_t digest[SH_SHA256_BYTES];
     struct migration *m;
@@ -155,7 +155,7 @@ static int add_file(struct plan *p, int dir_fd, const char *name, struct sh_err 
     m = &p->list[p->n];
     m->version = (int)p->n + 1;
     sh_strlcpy(m->name, name, sizeof(m->name));
-    rc = read_text(dir_fd, name, &m->sql, &len, err);
+    rc = read_migration(dir_fd, name, &m->sql, &len, err);
     if (rc)
         return rc;
     p->n++; /* free_plan() frees the text from now on */
@@ -174,7 +174,7 @@ static int read_plan(const char *dir, struct plan *p, struct sh_err *err)
 
     dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd >= 0)
-        n = scandirat(dir_fd, ".", &names, is_sql, by_name);
+        n = scandirat(dir_fd, ".", &names, is_sql, by_file_name);
     if (dir_fd < 0 || n < 0) {
         n = 0;
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the folder of migrations %s", dir);
@@ -183,7 +183,7 @@ static int read_plan(const char *dir, struct plan *p, struct sh_err *err)
     if (n == 0)
         rc = SH_FAIL(err, SH_E_INVALID, "the folder %s holds no migration (NNNN_name.sql)", dir);
     for (int i = 0; i < n && !rc; i++)
-        rc = add_file(p, dir_fd, names[i]->d_name, err);
+        rc = add_migration_file(p, dir_fd, names[i]->d_name, err);
 out:
     for (int i = 0; i < n; i++)
         free(names[i]);
@@ -253,7 +253,7 @@ static int check_history(struct db *db, const struct plan *p, size_t *n_applied,
     return rc;
 }
 
-static int apply(struct db *db, const void *arg, struct sh_err *err)
+static int apply_migration(struct db *db, const void *arg, struct sh_err *err)
 {
     static const struct db_stmt RECORD = {
         "migration_record",
@@ -277,7 +277,7 @@ static int apply_rest(struct db *db, const struct plan *p, size_t first, int *ap
 {
     for (size_t i = first; i < p->n; i++) {
         struct sh_err one = {0};
-        int rc = db_tx(db, p->list[i].name, apply, &p->list[i], &one);
+        int rc = db_tx(db, p->list[i].name, apply_migration, &p->list[i], &one);
 
         if (rc) {
             SH_FAIL(err, rc, "the migration %s could not be applied: %s", p->list[i].name, one.msg);

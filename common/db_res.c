@@ -54,8 +54,8 @@ bool db_bool(const struct db_res *r, size_t row, size_t col)
     return s && s[0] == 't';
 }
 
-static void read_field(const struct db_res *r, size_t row, size_t col, const struct db_field *f,
-                       void *to)
+static void read_column(const struct db_res *r, size_t row, size_t col, const struct db_field *f,
+                        void *to)
 {
     const bool is_int = f->type <= DB_U64;
     const int64_t n = is_int ? db_i64(r, row, col, (int64_t)f->if_null) : 0;
@@ -99,7 +99,7 @@ int db_read_rows(const struct db_res *r, const struct db_field *f, size_t n, siz
     }
     for (size_t row = 0; row < db_rows(r); row++)
         for (size_t i = 0; i < n; i++)
-            read_field(r, row, (size_t)cols[i], &f[i], (char *)rows + row * row_bytes + f[i].at);
+            read_column(r, row, (size_t)cols[i], &f[i], (char *)rows + row * row_bytes + f[i].at);
     return SH_OK;
 }
 

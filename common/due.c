@@ -4,14 +4,14 @@
 #define DUE(n) SH_TREE_OF(n, struct sh_due, node)
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
-static int by_time(const struct sh_tree_node *a, const struct sh_tree_node *b)
+static int by_due_time(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
     const int d = ORDER(DUE(a)->at_ns, DUE(b)->at_ns);
 
     return d ? d : ORDER(DUE(a)->id, DUE(b)->id);
 }
 
-static const struct sh_tree_kind TIMES = {by_time, NULL};
+static const struct sh_tree_kind TIMES = {by_due_time, NULL};
 
 void sh_due_set(struct sh_tree *t, struct sh_due *d, int64_t at_ns)
 {

@@ -19,7 +19,7 @@ static const struct rc_row {
 #undef X
 };
 
-static const struct rc_row *find(int rc)
+static const struct rc_row *find_rc(int rc)
 {
     for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++)
         if (ROWS[i].rc == rc)
@@ -127,28 +127,28 @@ int sh_err_copy(struct sh_err *to, const struct sh_err *from)
 
 const char *sh_rc_name(int rc)
 {
-    const struct rc_row *r = find(rc);
+    const struct rc_row *r = find_rc(rc);
 
     return r ? r->name : "?";
 }
 
 const char *sh_rc_text(int rc)
 {
-    const struct rc_row *r = find(rc);
+    const struct rc_row *r = find_rc(rc);
 
     return r ? r->text : "unknown error";
 }
 
 int sh_rc_http(int rc)
 {
-    const struct rc_row *r = find(rc);
+    const struct rc_row *r = find_rc(rc);
 
     return r ? r->http : 500;
 }
 
 bool sh_rc_retry(int rc)
 {
-    const struct rc_row *r = find(rc);
+    const struct rc_row *r = find_rc(rc);
 
     return r && r->retry;
 }

@@ -30,7 +30,7 @@ struct walk {
     void *arg;
 };
 
-static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
+static bool read_proto_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
 {
     *out = 0;
     for (int shift = 0; shift < 64 && *p < end; shift += 7) {
@@ -44,21 +44,21 @@ static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
 }
 
 /* The next field: its number, and its content in [*p, *p + *n); *p is behind the tag then. */
-static bool read_field(const uint8_t **p, const uint8_t *end, uint64_t *tag, uint64_t *n)
+static bool read_proto_field(const uint8_t **p, const uint8_t *end, uint64_t *tag, uint64_t *n)
 {
     uint64_t ignored;
 
-    if (!read_varint(p, end, tag))
+    if (!read_proto_varint(p, end, tag))
         return false;
     switch (*tag & 7) {
     case 0:
         *n = 0;
-        return read_varint(p, end, &ignored);
+        return read_proto_varint(p, end, &ignored);
     case 1:
         *n = 8;
         break;
     case 2:
-        if (!read_varint(p, end, n))
+        if (!read_proto_varint(p, end, n))
             return false;
         break;
     case 5:
@@ -71,14 +71,14 @@ static bool read_field(const uint8_t **p, const uint8_t *end, uint64_t *tag, uin
 }
 
 /* An entry of two texts, "location" and the name. */
-static bool read_entry(const struct walk *w, const uint8_t *p, const uint8_t *end)
+static bool read_proto_entry(const struct walk *w, const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *value = NULL;
     uint64_t tag, n, n_value = 0;
     bool is_location = false;
 
     for (; p < end; p += n) {
-        if (!read_field(&p, end, &tag, &n))
+        if (!read_proto_field(&p, end, &tag, &n))
             return false;
         if (tag == (1 << 3 | 2))
             is_location = n == 8 && memcmp(p, "location", 8) == 0;
@@ -97,9 +97,9 @@ static bool read_message(const struct walk *w, enum message m, const uint8_t *p,
     bool ok = depth <= MAX_DEPTH;
 
     if (m == ENTRY)
-        return read_entry(w, p, end);
+        return read_proto_entry(w, p, end);
     for (; ok && p < end; p += n) {
-        ok = read_field(&p, end, &tag, &n);
+        ok = read_proto_field(&p, end, &tag, &n);
         for (size_t i = 0; ok && i < SH_ARRAY_LEN(FIELDS); i++)
             if (FIELDS[i].in == m && tag == (FIELDS[i].field << 3 | 2))
                 ok = read_message(w, FIELDS[i].is, p, p + n, depth + 1);

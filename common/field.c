@@ -12,24 +12,24 @@ static bool is_nullable(const struct sh_field *f)
     return f->value && strcmp(f->value, "null") == 0;
 }
 
-static bool is_number(const struct sh_field *f)
+static bool is_number_field(const struct sh_field *f)
 {
     return f->type == SH_JSON_INT || f->type == SH_JSON_F64;
 }
 
 /* NULL: no memory. */
-static json_t *number(const struct sh_field *f, double v)
+static json_t *number_in_type(const struct sh_field *f, double v)
 {
     return f->type == SH_JSON_INT ? json_integer((json_int_t)v) : json_real(v);
 }
 
-static json_t *value_of(const struct sh_field *f)
+static json_t *number_of_value(const struct sh_field *f)
 {
     if (is_nullable(f))
         return json_null();
     if (f->type == SH_JSON_BOOL)
         return json_boolean(strcmp(f->value, "true") == 0);
-    return is_number(f) ? number(f, strtod(f->value, NULL)) : json_string(f->value);
+    return is_number_field(f) ? number_in_type(f, strtod(f->value, NULL)) : json_string(f->value);
 }
 
 int sh_fields_read(const json_t *obj, const char *what, const struct sh_field *f, size_t n,
@@ -55,8 +55,8 @@ int sh_fields_read(const json_t *obj, const char *what, const struct sh_field *f
         rc = sh_json_read(obj, what, read, n, err);
     for (size_t i = 0; !rc && i < n; i++) {
         const json_t *given = json_object_get(obj, f[i].name);
-        json_t *v =
-            json_is_number(given) ? number(&f[i], json_number_value(given)) : value_of(&f[i]);
+        json_t *v = json_is_number(given) ? number_in_type(&f[i], json_number_value(given))
+                                          : number_of_value(&f[i]);
 
         if (json_object_set_new(*out, f[i].name, v))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu fields", n);
@@ -228,7 +228,7 @@ static json_t *words_schema(const char *words)
     return list;
 }
 
-static const char *type_name(const struct sh_field *f)
+static const char *field_type_name(const struct sh_field *f)
 {
     static const char *const NAMES[] = {
         [SH_JSON_STR] = "string",   [SH_JSON_INT] = "integer", [SH_JSON_F64] = "number",
@@ -238,13 +238,13 @@ static const char *type_name(const struct sh_field *f)
     return NAMES[f->type];
 }
 
-static int put(json_t *to, const char *name, json_t *v)
+static int set_json_member(json_t *to, const char *name, json_t *v)
 {
     return json_object_set_new(to, name, v);
 }
 
 /* What a field's type calls its bounds. */
-static int put_bounds(json_t *to, const struct sh_field *f)
+static int put_field_bounds(json_t *to, const struct sh_field *f)
 {
     static const char *const LEAST[] = {
         [SH_JSON_STR] = "minLength", [SH_JSON_ARR] = "minItems", [SH_JSON_OBJ] = "minProperties"};
@@ -254,33 +254,34 @@ static int put_bounds(json_t *to, const struct sh_field *f)
 
     if ((f->min == 0 && f->max == 0) || f->words)
         return 0;
-    if (is_number(f))
-        return put(to, f->above ? "exclusiveMinimum" : "minimum", sh_json_number(f->min)) |
-               put(to, "maximum", sh_json_number(f->max));
+    if (is_number_field(f))
+        return set_json_member(to, f->above ? "exclusiveMinimum" : "minimum",
+                               sh_json_number(f->min)) |
+               set_json_member(to, "maximum", sh_json_number(f->max));
     if (f->type != SH_JSON_STR && f->type != SH_JSON_ARR && f->type != SH_JSON_OBJ)
         return 0;
     if (f->min > 0 || f->type == SH_JSON_STR)
-        no = put(to, LEAST[f->type], sh_json_number(f->min));
-    return no | put(to, MOST[f->type], sh_json_number(f->max));
+        no = set_json_member(to, LEAST[f->type], sh_json_number(f->min));
+    return no | set_json_member(to, MOST[f->type], sh_json_number(f->max));
 }
 
 json_t *sh_field_schema(const struct sh_field *f)
 {
-    const char *type = type_name(f);
+    const char *type = field_type_name(f);
     json_t *one = json_object();
     int no = one ? 0 : -1;
 
     if (!no && f->words && f->type == SH_JSON_STR)
-        no = put(one, "enum", words_schema(f->words));
+        no = set_json_member(one, "enum", words_schema(f->words));
     else if (!no && type)
-        no = put(one, "type",
-                 is_nullable(f) ? json_pack("[s, s]", type, "null") : json_string(type));
+        no = set_json_member(
+            one, "type", is_nullable(f) ? json_pack("[s, s]", type, "null") : json_string(type));
     if (!no)
-        no = put_bounds(one, f);
+        no = put_field_bounds(one, f);
     if (!no && f->value && !f->required)
-        no = put(one, "default", value_of(f));
+        no = set_json_member(one, "default", number_of_value(f));
     if (!no && f->text)
-        no = put(one, "description", json_string(f->text));
+        no = set_json_member(one, "description", json_string(f->text));
     if (!no)
         return one;
     json_decref(one);
@@ -288,10 +289,10 @@ json_t *sh_field_schema(const struct sh_field *f)
 }
 
 /* "above 0, to 1e+09" */
-static void range_text(const struct sh_field *f, char *out, size_t size)
+static void field_range_text(const struct sh_field *f, char *out, size_t size)
 {
     out[0] = '\0';
-    if (is_number(f) && (f->min != 0 || f->max != 0))
+    if (is_number_field(f) && (f->min != 0 || f->max != 0))
         snprintf(out, size, "%s%.10g to %.10g", f->above ? "above " : "", f->min, f->max);
     else if (f->type == SH_JSON_STR && !f->words && f->max > 0)
         snprintf(out, size, "%g to %g %s", f->min, f->max, f->in_bytes ? "bytes" : "characters");
@@ -324,7 +325,7 @@ void sh_fields_print_docs(const struct sh_fields *f, const char *names, FILE *ou
 
         if (one->part != f->part)
             continue;
-        range_text(one, range, sizeof(range));
+        field_range_text(one, range, sizeof(range));
         fprintf(out, "| `%s` | ", one->name);
         if (names && one->of)
             print_words(names, one->of, out);

@@ -58,7 +58,7 @@ static bool is_tar(const unsigned char *p, size_t n)
     return n >= 263 && p[0] && memcmp(p + 257, "ustar", 5) == 0 && (!p[262] || p[262] == ' ');
 }
 
-static bool is_text(const unsigned char *p, size_t n)
+static bool is_text_bytes(const unsigned char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if ((p[i] < ' ' && !memchr("\t\n\r\f", p[i], 4)) || p[i] == 0x7f)
@@ -78,7 +78,7 @@ enum sh_file_kind sh_file_kind(const void *head, size_t n)
             return MAGIC[i].kind;
     if (is_onnx(head, n))
         return SH_FILE_ONNX;
-    return is_text(head, n) ? SH_FILE_TEXT : SH_FILE_OTHER;
+    return is_text_bytes(head, n) ? SH_FILE_TEXT : SH_FILE_OTHER;
 }
 
 const char *sh_file_kind_text(enum sh_file_kind kind)

@@ -15,7 +15,7 @@ struct sh_sha256 {
     gnutls_hash_hd_t hd;
 };
 
-static int fail_gnutls(struct sh_err *err, int e, const char *what)
+static int fail_digest(struct sh_err *err, int e, const char *what)
 {
     int rc = SH_FAIL(err, e == GNUTLS_E_MEMORY_ERROR ? SH_E_NOMEM : SH_E_IO, "could not %s", what);
 
@@ -34,7 +34,7 @@ int sh_sha256_new(struct sh_sha256 **out, struct sh_err *err)
     e = gnutls_hash_init(&h->hd, GNUTLS_DIG_SHA256);
     if (e < 0) {
         free(h);
-        return fail_gnutls(err, e, "start a SHA-256 digest");
+        return fail_digest(err, e, "start a SHA-256 digest");
     }
     *out = h;
     return SH_OK;
@@ -44,7 +44,7 @@ int sh_sha256_update(struct sh_sha256 *h, const void *p, size_t n, struct sh_err
 {
     int e = n > 0 ? gnutls_hash(h->hd, p, n) : 0;
 
-    return e < 0 ? fail_gnutls(err, e, "compute a SHA-256 digest") : SH_OK;
+    return e < 0 ? fail_digest(err, e, "compute a SHA-256 digest") : SH_OK;
 }
 
 void sh_sha256_final(struct sh_sha256 *h, uint8_t out[static SH_SHA256_BYTES])
@@ -101,7 +101,7 @@ int sh_sha256(const void *p, size_t n, uint8_t out[static SH_SHA256_BYTES], stru
 {
     int e = gnutls_hash_fast(GNUTLS_DIG_SHA256, n ? p : "", n, out);
 
-    return e < 0 ? fail_gnutls(err, e, "compute a SHA-256 digest") : SH_OK;
+    return e < 0 ? fail_digest(err, e, "compute a SHA-256 digest") : SH_OK;
 }
 
 int sh_hmac_sha256(const void *key, size_t key_bytes, const void *p, size_t n,
@@ -109,7 +109,7 @@ int sh_hmac_sha256(const void *key, size_t key_bytes, const void *p, size_t n,
 {
     int e = gnutls_hmac_fast(GNUTLS_MAC_SHA256, key, key_bytes, n ? p : "", n, out);
 
-    return e < 0 ? fail_gnutls(err, e, "compute an HMAC") : SH_OK;
+    return e < 0 ? fail_digest(err, e, "compute an HMAC") : SH_OK;
 }
 
 void sh_hex(const uint8_t *p, size_t n, char *out)
@@ -171,7 +171,7 @@ int sh_random(void *p, size_t n, struct sh_err *err)
 {
     int e = gnutls_rnd(GNUTLS_RND_KEY, p, n);
 
-    return e < 0 ? fail_gnutls(err, e, "get random bytes") : SH_OK;
+    return e < 0 ? fail_digest(err, e, "get random bytes") : SH_OK;
 }
 
 void sh_base64url(const uint8_t *p, size_t n, char *out)

@@ -133,7 +133,7 @@ void sh_http_reply_fini(struct sh_http_reply *r)
 
 /* ---------------------------------------------------------------- callbacks of the library */
 
-static bool write_out(struct call *c, const char *data, size_t n, long status)
+static bool write_body_out(struct call *c, const char *data, size_t n, long status)
 {
     const int fd = c->req->out_fd;
 
@@ -150,7 +150,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg)
 
     curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
     if (c->req->out_fd > 0 && (status == 200 || status == 206)) {
-        c->is_out_broken = !write_out(c, data, size * n, status);
+        c->is_out_broken = !write_body_out(c, data, size * n, status);
         return c->is_out_broken ? 0 : size * n;
     }
     if (c->req->data && status == 200) {
@@ -259,7 +259,7 @@ static int make_headers(const struct sh_http *h, const struct sh_http_req *r,
     return rc;
 }
 
-static bool sends_file(const struct sh_http_req *r)
+static bool sends_body_file(const struct sh_http_req *r)
 {
     return r->file_fd > 0 || r->read;
 }
@@ -270,8 +270,8 @@ static void set_body(CURL *curl, const struct sh_http_req *r, struct call *c)
 
     curl_easy_setopt(curl, CURLOPT_UPLOAD, 0L); /* forgets what the call before was */
     /* When a kept connection breaks, the library would send all of a file once more by itself. */
-    curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, sends_file(r) ? 1L : 0L);
-    if (sends_file(r)) {
+    curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, sends_body_file(r) ? 1L : 0L);
+    if (sends_body_file(r)) {
         curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
         curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
         curl_easy_setopt(curl, CURLOPT_READDATA, c);
@@ -287,11 +287,11 @@ static void set_body(CURL *curl, const struct sh_http_req *r, struct call *c)
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, heads ? NULL : r->method);
 }
 
-static void set_limits(CURL *curl, const struct sh_http_req *r, struct call *c)
+static void set_call_limits(CURL *curl, const struct sh_http_req *r, struct call *c)
 {
     long ms = (long)(r->timeout_ms > 0 ? r->timeout_ms : DEFAULT_MS);
 
-    if (sends_file(r) || r->out_fd > 0 || r->data) { /* as long as it takes, but moving */
+    if (sends_body_file(r) || r->out_fd > 0 || r->data) { /* as long as it takes, but moving */
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 0L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, ms / 1000 + 1);
@@ -348,7 +348,7 @@ int sh_http_call(struct sh_http *h, const struct sh_http_req *req, struct sh_htt
         goto out;
     h->error[0] = '\0';
     set_body(h->curl, req, &c);
-    set_limits(h->curl, req, &c);
+    set_call_limits(h->curl, req, &c);
     curl_easy_setopt(h->curl, CURLOPT_URL, url);
     curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, on_body);

@@ -14,7 +14,7 @@ static size_t home(uint64_t key, size_t cap)
     return (size_t)key & (cap - 1);
 }
 
-static struct idmap_slot *find(const struct idmap *m, uint64_t key)
+static struct idmap_slot *find_id_slot(const struct idmap *m, uint64_t key)
 {
     size_t i;
 
@@ -27,7 +27,7 @@ static struct idmap_slot *find(const struct idmap *m, uint64_t key)
     return NULL;
 }
 
-static void place(struct idmap_slot *slots, size_t cap, uint64_t key, void *value)
+static void place_entry(struct idmap_slot *slots, size_t cap, uint64_t key, void *value)
 {
     size_t i = home(key, cap);
 
@@ -36,7 +36,7 @@ static void place(struct idmap_slot *slots, size_t cap, uint64_t key, void *valu
     slots[i] = (struct idmap_slot){.key = key, .value = value};
 }
 
-static int grow(struct idmap *m, struct sh_err *err)
+static int grow_map(struct idmap *m, struct sh_err *err)
 {
     size_t cap = m->cap ? m->cap * 2 : IDMAP_FIRST;
     struct idmap_slot *slots;
@@ -48,7 +48,7 @@ static int grow(struct idmap *m, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a table of %zu entries", cap);
     for (size_t i = 0; i < m->cap; i++) {
         if (m->slots[i].value)
-            place(slots, cap, m->slots[i].key, m->slots[i].value);
+            place_entry(slots, cap, m->slots[i].key, m->slots[i].value);
     }
     free(m->slots);
     m->slots = slots;
@@ -64,14 +64,14 @@ void idmap_fini(struct idmap *m)
 
 void *idmap_get(const struct idmap *m, uint64_t key)
 {
-    struct idmap_slot *s = find(m, key);
+    struct idmap_slot *s = find_id_slot(m, key);
 
     return s ? s->value : NULL;
 }
 
 int idmap_put(struct idmap *m, uint64_t key, void *value, struct sh_err *err)
 {
-    struct idmap_slot *s = find(m, key);
+    struct idmap_slot *s = find_id_slot(m, key);
     int rc = SH_OK;
 
     if (s) {
@@ -79,17 +79,17 @@ int idmap_put(struct idmap *m, uint64_t key, void *value, struct sh_err *err)
         return SH_OK;
     }
     if (m->n + 1 > m->cap / 4 * 3)
-        rc = grow(m, err);
+        rc = grow_map(m, err);
     if (rc)
         return rc;
-    place(m->slots, m->cap, key, value);
+    place_entry(m->slots, m->cap, key, value);
     m->n++;
     return SH_OK;
 }
 
 void *idmap_del(struct idmap *m, uint64_t key)
 {
-    struct idmap_slot *s = find(m, key);
+    struct idmap_slot *s = find_id_slot(m, key);
     void *value;
     size_t hole, i;
 

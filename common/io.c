@@ -29,7 +29,7 @@ static bool write_from(int fd, const char *p, size_t n, const uint64_t *at)
     return true;
 }
 
-static ssize_t read_from(int fd, char *p, size_t n, const uint64_t *at)
+static ssize_t read_once(int fd, char *p, size_t n, const uint64_t *at)
 {
     size_t done = 0;
 
@@ -60,12 +60,12 @@ bool sh_pwrite_all(int fd, const void *p, size_t n, uint64_t off)
 
 ssize_t sh_read_all(int fd, void *p, size_t n)
 {
-    return read_from(fd, p, n, NULL);
+    return read_once(fd, p, n, NULL);
 }
 
 ssize_t sh_pread_all(int fd, void *p, size_t n, uint64_t off)
 {
-    return read_from(fd, p, n, &off);
+    return read_once(fd, p, n, &off);
 }
 
 bool sh_copy_all(int from, int to, const atomic_bool *stop)

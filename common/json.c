@@ -20,7 +20,7 @@
 #define PATH_BYTES 160
 
 /* "what.name", or "name" where there is no what. */
-static void join(const char *what, const char *name, char out[static PATH_BYTES])
+static void join_path(const char *what, const char *name, char out[static PATH_BYTES])
 {
     snprintf(out, PATH_BYTES, "%s%s%s", what ? what : "", what && what[0] ? "." : "", name);
 }
@@ -31,7 +31,7 @@ static bool has_upper(const struct sh_json_field *f)
 }
 
 /* What the field must be, for a message: "a number from 0 to 10". */
-static void describe(const struct sh_json_field *f, char out[static 96])
+static void describe_field(const struct sh_json_field *f, char out[static 96])
 {
     static const char *const NOUN[] = {
         [SH_JSON_STR] = "a string",  [SH_JSON_INT] = "a whole number",
@@ -76,7 +76,7 @@ static double length_of(const struct sh_json_field *f, const json_t *v)
 }
 
 /* 2.0 is a whole number too. */
-static bool whole(const json_t *v, int64_t *out)
+static bool whole_number(const json_t *v, int64_t *out)
 {
     double real = json_real_value(v);
 
@@ -88,7 +88,7 @@ static bool whole(const json_t *v, int64_t *out)
 }
 
 /* Stores the value; false if it is not what the field must be. */
-static bool store(const struct sh_json_field *f, json_t *v)
+static bool store_field(const struct sh_json_field *f, json_t *v)
 {
     struct sh_json_field len = *f;
     int64_t n;
@@ -105,7 +105,7 @@ static bool store(const struct sh_json_field *f, json_t *v)
             *(int64_t *)f->out = SH_JSON_WORD;
             return true;
         }
-        if (!whole(v, &n) || !in_range(f, (double)n))
+        if (!whole_number(v, &n) || !in_range(f, (double)n))
             return false;
         *(int64_t *)f->out = n;
         return true;
@@ -211,7 +211,7 @@ int sh_json_fail(struct sh_err *err, const char *path, const char *fmt, ...)
 }
 
 /* "a, b, c", as many as there is room for. */
-static void names_of(const struct sh_json_field *f, size_t n, char out[static 256])
+static void names_of_fields(const struct sh_json_field *f, size_t n, char out[static 256])
 {
     size_t used = 0;
 
@@ -225,8 +225,8 @@ static int fail_unknown(const char *what, const char *key, const struct sh_json_
 {
     char known[256], path[PATH_BYTES], text[sizeof(err->msg)];
 
-    names_of(f, n, known);
-    join(what, key, path);
+    names_of_fields(f, n, known);
+    join_path(what, key, path);
     snprintf(text, sizeof(text), "\"%s\" is not a known field; known here: %s", path, known);
     return fail_at(err, what, key, text);
 }
@@ -260,8 +260,8 @@ static int fail_field(const char *what, const struct sh_json_field *f, bool is_g
 {
     char path[PATH_BYTES], must[96], text[sizeof(err->msg)];
 
-    join(what, f->name, path);
-    describe(f, must);
+    join_path(what, f->name, path);
+    describe_field(f, must);
     snprintf(text, sizeof(text), is_given ? "\"%s\" must be %s" : "\"%s\" is missing: %s", path,
              must);
     return fail_at(err, what, f->name, text);
@@ -292,7 +292,7 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
 
         if (!v && !f[i].required)
             continue;
-        if (!v || !store(&f[i], v))
+        if (!v || !store_field(&f[i], v))
             rc = fail_field(what, &f[i], v, err);
         else if (f[i].type == SH_JSON_INT && json_is_real(v) &&
                  as_integer(obj, f[i].name, json_real_value(v), err))
@@ -362,7 +362,7 @@ failed:
 }
 
 /* PostgreSQL writes 1e30 as a whole number of 31 digits, more than an integer holds. */
-static json_t *load(const char *text, size_t len, size_t flags, json_error_t *e)
+static json_t *load_text(const char *text, size_t len, size_t flags, json_error_t *e)
 {
     json_t *j = json_loadb(text, len, flags, e);
 
@@ -376,7 +376,7 @@ json_t *sh_json_row(const char *text)
 {
     json_error_t e;
 
-    return load(text, strlen(text), JSON_DECODE_ANY, &e);
+    return load_text(text, strlen(text), JSON_DECODE_ANY, &e);
 }
 
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err)
@@ -392,7 +392,7 @@ int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, 
     if (too_deep)
         return SH_FAIL(err, SH_E_INVALID, "the JSON text is nested deeper than %d levels",
                        MAX_DEPTH);
-    *out = load(len ? text : "", len, JSON_REJECT_DUPLICATES, &e);
+    *out = load_text(len ? text : "", len, JSON_REJECT_DUPLICATES, &e);
     if (*out)
         return SH_OK;
     /* When an allocation fails jansson mostly records nothing at all (line -1, no text); inside of
@@ -403,7 +403,7 @@ int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, 
                    e.column, e.text);
 }
 
-static int dump(const json_t *j, size_t flags, char **out, struct sh_err *err)
+static int dump_json(const json_t *j, size_t flags, char **out, struct sh_err *err)
 {
     *out = json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY | flags);
     if (!*out)
@@ -413,12 +413,12 @@ static int dump(const json_t *j, size_t flags, char **out, struct sh_err *err)
 
 int sh_json_dump(const json_t *j, char **out, struct sh_err *err)
 {
-    return dump(j, JSON_SORT_KEYS, out, err);
+    return dump_json(j, JSON_SORT_KEYS, out, err);
 }
 
 int sh_json_dump_unsorted(const json_t *j, char **out, struct sh_err *err)
 {
-    return dump(j, 0, out, err);
+    return dump_json(j, 0, out, err);
 }
 
 json_t *sh_json_number(double v)

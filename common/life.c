@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const char *name_of(const struct sh_life *l, unsigned state)
+static const char *state_name(const struct sh_life *l, unsigned state)
 {
     return state < l->n ? l->names[state] : "?";
 }
@@ -21,6 +21,6 @@ unsigned sh_life_step(const struct sh_life *l, unsigned from, unsigned to, int64
     if (sh_life_may(l, from, to))
         return to;
     SH_ERROR("life.bug", "%s=%" PRId64 " from=%s to=%s msg=\"this cannot be; the process ends\"",
-             l->what, id, name_of(l, from), name_of(l, to));
+             l->what, id, state_name(l, from), state_name(l, to));
     abort();
 }

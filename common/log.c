@@ -85,7 +85,7 @@ static void add_v(struct line *l, const char *fmt, va_list ap)
             l->text[i] = ' ';
 }
 
-__attribute__((format(printf, 2, 3))) static void add(struct line *l, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void add_text(struct line *l, const char *fmt, ...)
 {
     va_list ap;
 
@@ -110,13 +110,13 @@ static void add_scope(struct line *l)
             all.worker = s->worker;
     }
     if (all.tenant)
-        add(l, " tenant=%s", all.tenant);
+        add_text(l, " tenant=%s", all.tenant);
     if (all.job)
-        add(l, " job=%lld", (long long)all.job);
+        add_text(l, " job=%lld", (long long)all.job);
     if (all.request)
-        add(l, " request=%llu", (unsigned long long)all.request);
+        add_text(l, " request=%llu", (unsigned long long)all.request);
     if (all.worker)
-        add(l, " worker=%d", all.worker);
+        add_text(l, " worker=%d", all.worker);
 }
 
 static void write_line(struct line *l)
@@ -141,11 +141,11 @@ void sh_log(enum sh_log_level level, const char *event, const char *fmt, ...)
         return;
     l.len = 0;
     sh_clock_format(sh_clock_wall_ms(), ts);
-    add(&l, "ts=%s lvl=%s proc=%s", ts, LEVEL_NAME[level], atomic_load(&log_proc));
+    add_text(&l, "ts=%s lvl=%s proc=%s", ts, LEVEL_NAME[level], atomic_load(&log_proc));
     add_scope(&l);
-    add(&l, " ev=%s", event);
+    add_text(&l, " ev=%s", event);
     if (fmt && fmt[0]) {
-        add(&l, " ");
+        add_text(&l, " ");
         va_start(ap, fmt);
         add_v(&l, fmt, ap);
         va_end(ap);

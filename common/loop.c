@@ -185,7 +185,7 @@ void sh_io_del(struct sh_io *io)
         free_graves(l);
 }
 
-static void dispatch(struct sh_loop *l, const struct epoll_event *ev)
+static void dispatch_event(struct sh_loop *l, const struct epoll_event *ev)
 {
     struct sh_io *io = ev->data.ptr;
     unsigned events = from_epoll(ev->events);
@@ -205,7 +205,7 @@ static bool earlier(const struct sh_timer *a, const struct sh_timer *b)
     return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->seq < b->seq;
 }
 
-static void place(struct sh_loop *l, size_t i, struct sh_timer *t)
+static void place_timer(struct sh_loop *l, size_t i, struct sh_timer *t)
 {
     l->heap[i] = t;
     t->slot = i;
@@ -214,10 +214,10 @@ static void place(struct sh_loop *l, size_t i, struct sh_timer *t)
 static void sift_up(struct sh_loop *l, size_t i, struct sh_timer *t)
 {
     while (i > 0 && earlier(t, l->heap[(i - 1) / 2])) {
-        place(l, i, l->heap[(i - 1) / 2]);
+        place_timer(l, i, l->heap[(i - 1) / 2]);
         i = (i - 1) / 2;
     }
-    place(l, i, t);
+    place_timer(l, i, t);
 }
 
 static void sift_down(struct sh_loop *l, size_t i, struct sh_timer *t)
@@ -229,10 +229,10 @@ static void sift_down(struct sh_loop *l, size_t i, struct sh_timer *t)
             c++;
         if (c >= l->heap_len || !earlier(l->heap[c], t))
             break;
-        place(l, i, l->heap[c]);
+        place_timer(l, i, l->heap[c]);
         i = c;
     }
-    place(l, i, t);
+    place_timer(l, i, t);
 }
 
 static void disarm(struct sh_timer *t)
@@ -624,7 +624,7 @@ int sh_loop_once(struct sh_loop *l, int64_t max_wait_ns, struct sh_err *err)
     if (n < 0 && errno != EINTR)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not wait for events");
     for (int i = 0; i < n; i++)
-        dispatch(l, &ev[i]);
+        dispatch_event(l, &ev[i]);
     run_timers(l);
     l->in_turn = false;
     free_graves(l);

@@ -245,7 +245,7 @@ int sh_parse_f64(const char *s, double min, double max, const char *what, double
 }
 
 /* How many bytes the unit has that ends a size; 0: it is none. */
-static double unit_of(const char *s)
+static double unit_factor(const char *s)
 {
     static const char UNITS[] = "KMGTP";
     const char *at = *s ? strchr(UNITS, toupper((unsigned char)*s)) : NULL;
@@ -271,7 +271,7 @@ int sh_parse_bytes(const char *s, int64_t min, int64_t max, const char *what, in
 
     if (good) {
         memcpy(digits, s, n);
-        unit = unit_of(s + n + (s[n] == ' ' && s[n + 1]));
+        unit = unit_factor(s + n + (s[n] == ' ' && s[n + 1]));
         good = unit > 0;
     }
     /* Whole bytes are exact beyond what a double holds. */

@@ -74,7 +74,7 @@ static struct table tables[SH_N_METRICS];
 
 /* ---------------------------------------------------------------- labels */
 
-static size_t count_labels(const char *labels)
+static size_t count_label_names(const char *labels)
 {
     size_t n = labels[0] != '\0';
 
@@ -122,7 +122,7 @@ static bool same_labels(const struct series *s, const char *const *labels, size_
 
 /* ---------------------------------------------------------------- series */
 
-static struct chain *enter(struct table *t, uint32_t hash)
+static struct chain *enter_chain(struct table *t, uint32_t hash)
 {
     struct chain *c = &t->chains[hash % N_CHAINS];
 
@@ -130,13 +130,14 @@ static struct chain *enter(struct table *t, uint32_t hash)
     return c;
 }
 
-static void leave(struct chain *c)
+static void leave_chain(struct chain *c)
 {
     atomic_fetch_sub(&c->n_inside, 1);
 }
 
 /* Inside of c, or with the mutex. */
-static struct series *look(struct chain *c, uint32_t hash, const char *const *labels, size_t n)
+static struct series *look_in_chain(struct chain *c, uint32_t hash, const char *const *labels,
+                                    size_t n)
 {
     struct series *s = atomic_load(&c->head);
 
@@ -197,7 +198,7 @@ static struct series *make_series(enum sh_metric m, uint32_t hash, const char *c
     return s;
 }
 
-static bool has_room(enum sh_metric m, uint32_t folds)
+static bool has_series_room(enum sh_metric m, uint32_t folds)
 {
     const uint32_t most =
         ROWS[m].kind == HISTOGRAM ? SH_METRIC_MAX_HISTOGRAMS : SH_METRIC_MAX_SERIES;
@@ -265,27 +266,27 @@ static void revive(struct table *t, struct series *s, bool has_buckets)
 }
 
 /* Makes the series, or shows it again. False: the table is full, or memory is out. */
-static bool grow(enum sh_metric m, uint32_t folds, uint32_t hash, const char *const *labels,
-                 size_t n)
+static bool grow_series(enum sh_metric m, uint32_t folds, uint32_t hash, const char *const *labels,
+                        size_t n)
 {
     struct table *t = &tables[m];
     struct chain *c = &t->chains[hash % N_CHAINS];
     struct series *s;
     bool done = false;
 
-    if (!has_room(m, folds)) /* as for every use of a set that came too late */
+    if (!has_series_room(m, folds)) /* as for every use of a set that came too late */
         return false;
     pthread_mutex_lock(&grow_lock);
     if (t->n_stored >= MAX_STORED)
         free_hidden(t);
-    s = look(c, hash, labels, n); /* another thread may have been faster */
+    s = look_in_chain(c, hash, labels, n); /* another thread may have been faster */
     if (s && atomic_load(&s->live)) {
         done = true;
     } else if (s) {
-        done = has_room(m, folds);
+        done = has_series_room(m, folds);
         if (done)
             revive(t, s, ROWS[m].kind == HISTOGRAM);
-    } else if (has_room(m, folds) && t->n_stored < MAX_STORED) {
+    } else if (has_series_room(m, folds) && t->n_stored < MAX_STORED) {
         s = make_series(m, hash, labels, n);
         done = s != NULL;
         if (s) {
@@ -308,12 +309,12 @@ static struct series *get_as(enum sh_metric m, uint32_t folds, const char *const
     for (int tries = 0; tries < 2; tries++) {
         struct series *s;
 
-        *in = enter(&tables[m], hash);
-        s = look(*in, hash, labels, n);
+        *in = enter_chain(&tables[m], hash);
+        s = look_in_chain(*in, hash, labels, n);
         if (s && atomic_load_explicit(&s->live, memory_order_relaxed))
             return s;
-        leave(*in);
-        if (!grow(m, folds, hash, labels, n))
+        leave_chain(*in);
+        if (!grow_series(m, folds, hash, labels, n))
             break;
     }
     return NULL;
@@ -335,7 +336,7 @@ static int label_place(const char *labels, const char *name)
 }
 
 /* False: the metric does not have this label. */
-static bool fold(enum sh_metric m, uint32_t folds, const char *labels[SH_METRIC_MAX_LABELS])
+static bool fold_labels(enum sh_metric m, uint32_t folds, const char *labels[SH_METRIC_MAX_LABELS])
 {
     const int at = label_place(ROWS[m].labels, folds == 1 ? "model" : "tenant");
 
@@ -344,9 +345,9 @@ static bool fold(enum sh_metric m, uint32_t folds, const char *labels[SH_METRIC_
     return at >= 0;
 }
 
-/* *in: leave() it afterwards, unless NULL is returned. */
-static struct series *get(enum sh_metric m, enum kind kind, const char *const *labels,
-                          struct chain **in)
+/* *in: leave_chain() it afterwards, unless NULL is returned. */
+static struct series *get_series(enum sh_metric m, enum kind kind, const char *const *labels,
+                                 struct chain **in)
 {
     const char *folded[SH_METRIC_MAX_LABELS];
     enum sh_metric why = M_shunt_metric_series_folded_total;
@@ -355,14 +356,14 @@ static struct series *get(enum sh_metric m, enum kind kind, const char *const *l
 
     if ((unsigned)m >= SH_N_METRICS || ROWS[m].kind != kind)
         return NULL;
-    n = count_labels(ROWS[m].labels);
+    n = count_label_names(ROWS[m].labels);
     s = get_as(m, 0, labels, n, in);
     if (s)
         return s;
     for (size_t i = 0; i < n; i++)
         folded[i] = label(labels, i);
     for (uint32_t folds = 1; folds < N_FOLDS && !s && kind != GAUGE; folds++)
-        if (fold(m, folds, folded))
+        if (fold_labels(m, folds, folded))
             s = get_as(m, folds, folded, n, in);
     if (!s)
         why = M_shunt_metric_series_dropped_total;
@@ -403,22 +404,22 @@ void sh_metric_add(enum sh_metric m, const char *const *labels, double v)
 
     if (!(v >= 0) || isinf(v)) /* a counter never falls; NaN would stay for ever */
         return;
-    s = get(m, COUNTER, labels, &in);
+    s = get_series(m, COUNTER, labels, &in);
     if (!s)
         return;
     add_double(&s->value, v);
-    leave(in);
+    leave_chain(in);
 }
 
 void sh_metric_set(enum sh_metric m, const char *const *labels, double v)
 {
     struct chain *in;
-    struct series *s = get(m, GAUGE, labels, &in);
+    struct series *s = get_series(m, GAUGE, labels, &in);
 
     if (!s)
         return;
     atomic_store_explicit(&s->value, to_bits(v), memory_order_relaxed);
-    leave(in);
+    leave_chain(in);
 }
 
 void sh_metric_observe(enum sh_metric m, const char *const *labels, double v)
@@ -430,7 +431,7 @@ void sh_metric_observe(enum sh_metric m, const char *const *labels, double v)
 
     if (!isfinite(v))
         return;
-    s = get(m, HISTOGRAM, labels, &in);
+    s = get_series(m, HISTOGRAM, labels, &in);
     if (!s)
         return;
     t = &tables[m];
@@ -438,7 +439,7 @@ void sh_metric_observe(enum sh_metric m, const char *const *labels, double v)
         i++;
     atomic_fetch_add_explicit(&s->buckets[i], 1, memory_order_relaxed);
     add_double(&s->value, v);
-    leave(in);
+    leave_chain(in);
 }
 
 static void hide(struct table *t, struct series *s)
@@ -456,13 +457,13 @@ void sh_metric_drop(enum sh_metric m, const char *const *labels)
 
     if ((unsigned)m >= SH_N_METRICS)
         return;
-    n = count_labels(ROWS[m].labels);
+    n = count_label_names(ROWS[m].labels);
     hash = hash_labels(labels, n);
-    in = enter(&tables[m], hash);
-    s = look(in, hash, labels, n);
+    in = enter_chain(&tables[m], hash);
+    s = look_in_chain(in, hash, labels, n);
     if (s)
         hide(&tables[m], s);
-    leave(in);
+    leave_chain(in);
 }
 
 /* value NULL: any. */
@@ -480,12 +481,12 @@ void sh_metrics_forget(const char *tenant, const char *model)
         bool has_both = (!tenant || t >= 0) && (!model || x >= 0) && (t >= 0 || x >= 0);
 
         for (uint32_t i = 0; has_both && i < N_CHAINS; i++) {
-            struct chain *in = enter(&tables[m], i);
+            struct chain *in = enter_chain(&tables[m], i);
 
             for (struct series *s = atomic_load(&in->head); s; s = atomic_load(&s->next))
                 if (has_label(s, t, tenant) && has_label(s, x, model))
                     hide(&tables[m], s);
-            leave(in);
+            leave_chain(in);
         }
     }
 }
@@ -524,7 +525,7 @@ static void format_double(double v, char out[static 32])
         snprintf(out, 32, "%.17g", v);
 }
 
-static int put_value(struct sh_buf *out, const char *s, struct sh_err *err)
+static int put_label_value(struct sh_buf *out, const char *s, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -545,7 +546,7 @@ struct sample {
     const char *le; /* a bucket's upper bound, else NULL */
 };
 
-static int put_labels(struct sh_buf *out, const struct sample *x, struct sh_err *err)
+static int put_sample_labels(struct sh_buf *out, const struct sample *x, struct sh_err *err)
 {
     const char *name = x->row->labels, *sep = "{";
     int rc = SH_OK;
@@ -555,7 +556,7 @@ static int put_labels(struct sh_buf *out, const struct sample *x, struct sh_err 
 
         rc = sh_buf_printf(out, err, "%s%.*s=\"", sep, (int)n, name);
         if (!rc)
-            rc = put_value(out, x->s->labels[i], err);
+            rc = put_label_value(out, x->s->labels[i], err);
         if (!rc)
             rc = sh_buf_puts(out, "\"", err);
         name += n + (name[n] == ',');
@@ -575,7 +576,7 @@ static int put_sample(struct sh_buf *out, const struct sample *x, struct sh_err 
     int rc = sh_buf_printf(out, err, "%s%s", x->row->name, x->suffix);
 
     if (!rc)
-        rc = put_labels(out, x, err);
+        rc = put_sample_labels(out, x, err);
     if (!rc)
         rc = sh_buf_printf(out, err, " %s\n", x->value);
     return rc;
@@ -630,7 +631,7 @@ static int put_chain(struct sh_buf *out, size_t m, uint32_t c, bool *has_header,
 {
     const struct row *row = &ROWS[m];
     struct table *t = &tables[m];
-    struct chain *in = enter(t, c);
+    struct chain *in = enter_chain(t, c);
     int rc = SH_OK;
 
     for (const struct series *s = atomic_load(&in->head); s && !rc; s = atomic_load(&s->next)) {
@@ -643,7 +644,7 @@ static int put_chain(struct sh_buf *out, size_t m, uint32_t c, bool *has_header,
         if (!rc)
             rc = put_series(out, t, row, s, err);
     }
-    leave(in);
+    leave_chain(in);
     return rc;
 }
 

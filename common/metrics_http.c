@@ -47,8 +47,8 @@ static void measure_resident(void)
 }
 
 /* TAKES text (free()). */
-static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, char *text, size_t len,
-                             const char *type)
+static enum MHD_Result reply_text(struct MHD_Connection *c, unsigned status, char *text, size_t len,
+                                  const char *type)
 {
     struct MHD_Response *r = MHD_create_response_from_buffer(len, text, MHD_RESPMEM_MUST_FREE);
     enum MHD_Result ok;
@@ -71,7 +71,7 @@ static enum MHD_Result reply_line(struct MHD_Connection *c, unsigned status, con
 
     if (sh_strdup(line, &text, NULL))
         return MHD_NO;
-    return reply(c, status, text, strlen(text), "text/plain; charset=utf-8");
+    return reply_text(c, status, text, strlen(text), "text/plain; charset=utf-8");
 }
 
 static enum MHD_Result reply_metrics(struct MHD_Connection *c, char proc)
@@ -88,7 +88,8 @@ static enum MHD_Result reply_metrics(struct MHD_Connection *c, char proc)
         return reply_line(c, MHD_HTTP_SERVICE_UNAVAILABLE, "could not write the metrics\n");
     }
     len = b.len;
-    return reply(c, MHD_HTTP_OK, sh_buf_take(&b), len, "text/plain; version=0.0.4; charset=utf-8");
+    return reply_text(c, MHD_HTTP_OK, sh_buf_take(&b), len,
+                      "text/plain; version=0.0.4; charset=utf-8");
 }
 
 /* A number of the query; 0: none that can be read. */
@@ -115,7 +116,7 @@ static enum MHD_Result reply_trace(struct MHD_Connection *c)
         return reply_line(c, MHD_HTTP_SERVICE_UNAVAILABLE, "could not write the trace\n");
     }
     len = b.len;
-    return reply(c, MHD_HTTP_OK, sh_buf_take(&b), len, "application/json");
+    return reply_text(c, MHD_HTTP_OK, sh_buf_take(&b), len, "application/json");
 }
 
 /* Called first with *state NULL when the headers are there, then for each piece of a body, then

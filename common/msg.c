@@ -100,7 +100,7 @@ static int put_f64(struct writer *w, double v, const char *field)
     return put_u64(w, bits, field);
 }
 
-static int put_padding(struct writer *w)
+static int put_msg_padding(struct writer *w)
 {
     static const char zeros[ALIGN];
     size_t at = w->out->len - w->base;
@@ -135,7 +135,7 @@ static int put_blob(struct writer *w, struct sh_blob b, const char *field)
                        w->msg);
     rc = put_len(w, b.len, field);
     if (!rc)
-        rc = put_padding(w);
+        rc = put_msg_padding(w);
     if (!rc)
         rc = sh_buf_append(w->out, b.data, b.len, w->err);
     return rc;
@@ -178,7 +178,7 @@ int sh_msg_encode(const struct sh_msg *m, struct sh_buf *out, struct sh_err *err
     int rc = encode_fields(&w, m);
 
     if (!rc)
-        rc = put_padding(&w);
+        rc = put_msg_padding(&w);
     if (rc && out->data) { /* half a message must not stay behind */
         out->len = w.base;
         out->data[w.base] = '\0';

@@ -34,7 +34,7 @@ struct sh_st {
     size_t n;
 };
 
-static uint64_t get_u64(const unsigned char *p)
+static uint64_t get_le64(const unsigned char *p)
 {
     uint64_t v = 0;
 
@@ -43,7 +43,7 @@ static uint64_t get_u64(const unsigned char *p)
     return v;
 }
 
-static void put_u64(unsigned char *p, uint64_t v)
+static void put_le64(unsigned char *p, uint64_t v)
 {
     for (int i = 0; i < 8; i++, v >>= 8)
         p[i] = (unsigned char)v;
@@ -70,7 +70,7 @@ static int shape_bytes(const struct sh_st_tensor *t, size_t *out, struct sh_err 
     return SH_OK;
 }
 
-static int read_shape(json_t *shape, struct sh_st_tensor *t, struct sh_err *err)
+static int read_st_shape(json_t *shape, struct sh_st_tensor *t, struct sh_err *err)
 {
     t->rank = json_array_size(shape);
     if (t->rank > SH_MAX_RANK)
@@ -90,8 +90,8 @@ static int read_shape(json_t *shape, struct sh_st_tensor *t, struct sh_err *err)
 }
 
 /* One entry of the header; `data` and `n_data` are the section that offsets refer to. */
-static int read_entry(const char *name, json_t *entry, const unsigned char *data, size_t n_data,
-                      struct sh_st_tensor *t, struct sh_err *err)
+static int read_st_entry(const char *name, json_t *entry, const unsigned char *data, size_t n_data,
+                         struct sh_st_tensor *t, struct sh_err *err)
 {
     const char *dtype = NULL;
     json_t *shape = NULL, *offsets = NULL, *from, *to;
@@ -113,7 +113,7 @@ static int read_entry(const char *name, json_t *entry, const unsigned char *data
     if (t->dtype == SH_N_DTYPES)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "tensor \"%.80s\": element type \"%s\" is not supported", name, dtype);
-    rc = read_shape(shape, t, err);
+    rc = read_st_shape(shape, t, err);
     if (!rc)
         rc = shape_bytes(t, &want, err);
     if (rc)
@@ -146,7 +146,7 @@ static int by_offset(const void *pa, const void *pb)
     return strcmp(a->name, b->name); /* several empty tensors */
 }
 
-static int by_name(const void *pa, const void *pb)
+static int by_tensor_name(const void *pa, const void *pb)
 {
     const struct sh_st_tensor *const *a = pa, *const *b = pb;
 
@@ -213,18 +213,18 @@ static int read_tensors(struct sh_st *s, const unsigned char *data, size_t n_dat
         if (strcmp(key, META) == 0)
             rc = check_meta(v, err);
         else
-            rc = read_entry(key, v, data, n_data, &s->tensors[s->n++], err);
+            rc = read_st_entry(key, v, data, n_data, &s->tensors[s->n++], err);
         if (rc)
             return rc;
     }
     qsort(s->tensors, s->n, sizeof(*s->tensors), by_offset);
     for (size_t i = 0; i < s->n; i++)
         s->by_name[i] = &s->tensors[i];
-    qsort(s->by_name, s->n, sizeof(const struct sh_st_tensor *), by_name);
+    qsort(s->by_name, s->n, sizeof(const struct sh_st_tensor *), by_tensor_name);
     return check_layout(s, data, n_data, err);
 }
 
-static int parse(struct sh_st *s, struct sh_err *err)
+static int parse_header(struct sh_st *s, struct sh_err *err)
 {
     struct sh_err why = {0};
     enum sh_file_kind kind = sh_file_kind(s->base, s->bytes);
@@ -237,7 +237,7 @@ static int parse(struct sh_st *s, struct sh_err *err)
     if (s->bytes < 8)
         return SH_FAIL(err, SH_E_INVALID,
                        "the safetensors file has %zu bytes, at least 8 are needed", s->bytes);
-    n_header = get_u64(s->base);
+    n_header = get_le64(s->base);
     if (n_header > SH_ST_MAX_HEADER)
         return SH_FAIL(
             err, SH_E_TOOBIG,
@@ -267,7 +267,7 @@ int sh_st_open_mem(const void *data, size_t bytes, struct sh_st **out, struct sh
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a safetensors reader");
     s->base = data;
     s->bytes = bytes;
-    rc = parse(s, err);
+    rc = parse_header(s, err);
     if (rc) {
         sh_st_close(s);
         return rc;
@@ -339,7 +339,7 @@ const struct sh_st_tensor *sh_st_find(const struct sh_st *s, const char *name)
 {
     const struct sh_st_tensor key = {.name = name}, *pkey = &key;
     const struct sh_st_tensor **hit =
-        bsearch(&pkey, s->by_name, s->n, sizeof(const struct sh_st_tensor *), by_name);
+        bsearch(&pkey, s->by_name, s->n, sizeof(const struct sh_st_tensor *), by_tensor_name);
 
     return hit ? *hit : NULL;
 }
@@ -361,7 +361,7 @@ static int no_header_memory(struct sh_err *err)
     return SH_FAIL(err, SH_E_NOMEM, "could not allocate a safetensors header");
 }
 
-static bool is_text(const char *s)
+static bool is_utf8_text(const char *s)
 {
     size_t n = strlen(s);
 
@@ -383,7 +383,7 @@ static int add_meta(json_t *header, const char *const *meta, struct sh_err *err)
     if (json_object_set_new(header, META, m) != 0) /* refuses a NULL too */
         return no_header_memory(err);
     for (size_t i = 0; meta[i]; i += 2) {
-        if (!meta[i + 1] || !is_text(meta[i]) || !is_text(meta[i + 1]))
+        if (!meta[i + 1] || !is_utf8_text(meta[i]) || !is_utf8_text(meta[i + 1]))
             return SH_FAIL(err, SH_E_INVALID, "metadata \"%.80s\" must have a value of UTF-8 text",
                            meta[i]);
         if (json_object_set_new(m, meta[i], json_string(meta[i + 1])) != 0)
@@ -392,7 +392,7 @@ static int add_meta(json_t *header, const char *const *meta, struct sh_err *err)
     return SH_OK;
 }
 
-static json_t *numbers(const int64_t *v, size_t n)
+static json_t *json_numbers(const int64_t *v, size_t n)
 {
     json_t *a = json_array();
 
@@ -405,8 +405,8 @@ static json_t *numbers(const int64_t *v, size_t n)
     return a;
 }
 
-static int add_tensor(json_t *header, const struct sh_st_tensor *t, size_t *offset,
-                      struct sh_err *err)
+static int add_header_tensor(json_t *header, const struct sh_st_tensor *t, size_t *offset,
+                             struct sh_err *err)
 {
     int64_t range[2];
     size_t want = 0;
@@ -419,7 +419,7 @@ static int add_tensor(json_t *header, const struct sh_st_tensor *t, size_t *offs
         return SH_FAIL(err, SH_E_INVALID,
                        "tensor \"%.80s\" has %zu bytes, its shape and type need %zu", t->name,
                        t->bytes, want);
-    if (!is_text(t->name))
+    if (!is_utf8_text(t->name))
         return SH_FAIL(err, SH_E_INVALID, "the tensor name \"%.80s\" is not UTF-8 text", t->name);
     if (strcmp(t->name, META) == 0 || json_object_get(header, t->name))
         return SH_FAIL(err, SH_E_INVALID, "the tensor name \"%.80s\" is taken", t->name);
@@ -431,8 +431,8 @@ static int add_tensor(json_t *header, const struct sh_st_tensor *t, size_t *offs
     entry = json_object();
     if (json_object_set_new(header, t->name, entry) != 0 ||
         json_object_set_new(entry, "dtype", json_string(sh_dtype_st(t->dtype))) != 0 ||
-        json_object_set_new(entry, "shape", numbers(t->dims, t->rank)) != 0 ||
-        json_object_set_new(entry, "data_offsets", numbers(range, 2)) != 0)
+        json_object_set_new(entry, "shape", json_numbers(t->dims, t->rank)) != 0 ||
+        json_object_set_new(entry, "data_offsets", json_numbers(range, 2)) != 0)
         return no_header_memory(err);
     return SH_OK;
 }
@@ -454,7 +454,7 @@ static int build_head(const struct sh_st_tensor *t, size_t n, const char *const 
     }
     rc = add_meta(header, meta, err);
     for (size_t i = 0; !rc && i < n; i++)
-        rc = add_tensor(header, &t[i], &n_data, err);
+        rc = add_header_tensor(header, &t[i], &n_data, err);
     if (rc)
         goto out;
     text = json_dumps(header, JSON_COMPACT);
@@ -468,7 +468,7 @@ static int build_head(const struct sh_st_tensor *t, size_t n, const char *const 
     if (rc)
         goto out;
     memset(room, ' ', padded);
-    put_u64((unsigned char *)room, padded - 8);
+    put_le64((unsigned char *)room, padded - 8);
     memcpy(room + 8, text, len);
     head->len += padded;
     rc = sh_add_size(padded, n_data, bytes, err);

@@ -38,8 +38,8 @@ int sh_sample_sizes(const json_t *inputs, const struct sh_st *dataset, struct sh
 }
 
 /* The sizes of all axes but the first, into out. */
-static int read_axes(const json_t *io, const struct sh_sample_sizes *z, struct sh_st_tensor *out,
-                     struct sh_err *err)
+static int read_sample_axes(const json_t *io, const struct sh_sample_sizes *z,
+                            struct sh_st_tensor *out, struct sh_err *err)
 {
     struct sh_dim dims[SH_MAX_RANK];
     int rc = z ? sh_dims_read(io, &z->symbols, dims, &out->rank, err) : SH_OK;
@@ -72,7 +72,7 @@ int sh_sample_read(const json_t *io, const struct sh_sample_sizes *z, struct sh_
                        out->name);
     out->bytes = sh_dtype_bytes(out->dtype);
     out->dims[0] = 1;
-    return read_axes(io, z, out, err);
+    return read_sample_axes(io, z, out, err);
 }
 
 /* 1 where it is open, but not the batch. */

@@ -63,7 +63,7 @@ int sh_self_dir(char *out, size_t size, struct sh_err *err)
 /* ---------------------------------------------------------------- cores */
 
 /* The start of a small file as text; "" if it cannot be read. */
-static void read_text(const char *path, char *out, size_t size)
+static void read_cgroup_text(const char *path, char *out, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? sh_read_all(fd, out, size - 1) : 0;
@@ -85,7 +85,8 @@ static unsigned cores_of_quota(unsigned n, const char *text)
 }
 
 /* The text of one file, or of two, one behind the other. */
-static void read_quota(const char *folder, const char *const files[2], char *out, size_t size)
+static void read_cgroup_quota(const char *folder, const char *const files[2], char *out,
+                              size_t size)
 {
     char file[4096 + 32];
 
@@ -94,7 +95,7 @@ static void read_quota(const char *folder, const char *const files[2], char *out
         const size_t at = strlen(out);
 
         snprintf(file, sizeof(file), "%s/%s", folder, files[i]);
-        read_text(file, out + at, size - at);
+        read_cgroup_text(file, out + at, size - at);
     }
 }
 
@@ -108,7 +109,7 @@ static unsigned cores_down_to(unsigned n, const char *root, const char *own, con
         (int)sizeof(path))
         return n;
     for (;;) {
-        read_quota(path, files, text, sizeof(text));
+        read_cgroup_quota(path, files, text, sizeof(text));
         n = cores_of_quota(n, text);
         if (strlen(path) <= strlen(root))
             return n;
@@ -155,7 +156,7 @@ unsigned sh_cores(void)
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 
-    read_text("/proc/self/cgroup", own, sizeof(own));
+    read_cgroup_text("/proc/self/cgroup", own, sizeof(own));
     return sh_cores_within(SH_MAX(n, 1), "/sys/fs/cgroup", own);
 }
 
@@ -171,7 +172,7 @@ const char *const SH_ENV_SYSTEM[] = {ENV_SYSTEM, NULL};
 const char *const SH_ENV_DAEMON[] = {ENV_SYSTEM,        "!SHUNT_DB_URL", "!SHUNT_KEY",
                                      "!SHUNT_KEY_FILE", "SHUNT_*",       NULL};
 
-static bool is_kept(const char *entry, const char *const *keep)
+static bool is_variable_kept(const char *entry, const char *const *keep)
 {
     const size_t n = strcspn(entry, "=");
 
@@ -214,7 +215,7 @@ static int prepare_env(const struct sh_spawn *s, struct prepared *p, struct sh_e
     if (!p->env)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a child's environment");
     for (size_t i = 0; i < n_old; i++)
-        if (!is_replaced(environ[i], s->env) && is_kept(environ[i], s->keep))
+        if (!is_replaced(environ[i], s->env) && is_variable_kept(environ[i], s->keep))
             p->env[n++] = environ[i];
     for (size_t i = 0; i < n_new; i++)
         p->env[n++] = (char *)s->env[i];
@@ -350,7 +351,7 @@ int sh_spawn_child_init(struct sh_err *err)
 
 /* Reads what is there; *eof at the end of the stream. What is above max is read and dropped, so
  * that a talkative child does not hang in write(). */
-static int drain(int fd, struct sh_buf *b, bool *eof, struct sh_err *err)
+static int drain_output(int fd, struct sh_buf *b, bool *eof, struct sh_err *err)
 {
     char chunk[16384];
 
@@ -377,8 +378,8 @@ static int drain(int fd, struct sh_buf *b, bool *eof, struct sh_err *err)
 
 /* Until the child has ended. Its output may stay open longer, in a grandchild: that is not waited
  * for. */
-static int collect(int out_fd, int pidfd, int64_t end_ns, const atomic_bool *stop, struct sh_buf *b,
-                   struct sh_err *err)
+static int collect_output(int out_fd, int pidfd, int64_t end_ns, const atomic_bool *stop,
+                          struct sh_buf *b, struct sh_err *err)
 {
     const int64_t look_ms = stop ? STOP_LOOK_MS : 60000;
     struct pollfd p[2] = {{.fd = pidfd, .events = POLLIN}, {.fd = out_fd, .events = POLLIN}};
@@ -397,7 +398,7 @@ static int collect(int out_fd, int pidfd, int64_t end_ns, const atomic_bool *sto
             return SH_FAIL_ERRNO(err, SH_E_IO, "could not wait for a child process");
         if (n < 0)
             continue;
-        rc = p[1].fd >= 0 ? drain(out_fd, b, &eof, err) : SH_OK;
+        rc = p[1].fd >= 0 ? drain_output(out_fd, b, &eof, err) : SH_OK;
         if (rc)
             return rc;
         if (eof)
@@ -408,7 +409,7 @@ static int collect(int out_fd, int pidfd, int64_t end_ns, const atomic_bool *sto
     }
 }
 
-static int reap(pid_t pid, int pidfd, int *status, struct sh_err *err)
+static int reap_child(pid_t pid, int pidfd, int *status, struct sh_err *err)
 {
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
     int64_t end = sh_clock_ns() + SH_MS(KILL_WAIT_MS);
@@ -455,14 +456,14 @@ int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, c
     if (pidfd < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not watch a child process");
     else
-        rc = collect(fds[0], pidfd, end, s->stop, &b, err);
+        rc = collect_output(fds[0], pidfd, end, s->stop, &b, err);
 out:
     if (pid > 0) {
         int rc2;
 
         if (rc)
             kill(pid, SIGKILL);
-        rc2 = reap(pid, pidfd, &status, err);
+        rc2 = reap_child(pid, pidfd, &status, err);
         rc = rc ? rc : rc2;
     }
     if (!rc) {

@@ -65,7 +65,7 @@ static bool copy_span(uint64_t n, struct slot *out)
     return atomic_load_explicit(&at->seq, memory_order_relaxed) == 2 * n + 2;
 }
 
-static void add_number(json_t *j, const char *name, uint64_t value)
+static void add_id(json_t *j, const char *name, uint64_t value)
 {
     char text[24];
 
@@ -85,9 +85,9 @@ static int print_one(const struct slot *s, bool is_first, struct sh_buf *out, st
 
     if (!j)
         return SH_FAIL(err, SH_E_NOMEM, "could not describe a span");
-    add_number(j, "api", s->span.api);
-    add_number(j, "rid", s->span.rid);
-    add_number(j, "run", s->span.run);
+    add_id(j, "api", s->span.api);
+    add_id(j, "rid", s->span.rid);
+    add_id(j, "run", s->span.run);
     if (s->span.bytes)
         json_object_set_new(j, "bytes", json_integer((json_int_t)s->span.bytes));
     if (s->span.job)

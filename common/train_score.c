@@ -119,7 +119,7 @@ int train_score_check(const struct train_score *s, const struct sh_st_tensor *la
 }
 
 /* y: the outputs of one position's classes, `behind` elements apart. */
-static void add_class(struct train_score *s, const float *y, int64_t label)
+static void add_class_score(struct train_score *s, const float *y, int64_t label)
 {
     const size_t n = s->classes, step = s->behind;
     const float own = y[label == s->head.ignore_index ? 0 : (size_t)label * step];
@@ -162,7 +162,7 @@ static double loss_of(const struct train_head *t, double y, double want)
     }
 }
 
-static void add_values(struct train_score *s, const float *y, size_t n, const char *label)
+static void add_value_scores(struct train_score *s, const float *y, size_t n, const char *label)
 {
     for (size_t i = 0; i < n; i++) {
         float want;
@@ -182,10 +182,10 @@ void train_score_add(struct train_score *s, const void *out, const void *labels,
         const float *y = (const float *)out + i * values;
 
         if (!classes)
-            add_values(s, y, values, (const char *)labels + i * s->label_bytes);
+            add_value_scores(s, y, values, (const char *)labels + i * s->label_bytes);
         for (size_t k = 0; classes && k < each; k++)
-            add_class(s, y + k / s->behind * s->behind * s->classes + k % s->behind,
-                      label_of(s, labels, (int64_t)(i * each + k)));
+            add_class_score(s, y + k / s->behind * s->behind * s->classes + k % s->behind,
+                            label_of(s, labels, (int64_t)(i * each + k)));
     }
     s->n_samples += (int64_t)n;
 }

@@ -61,7 +61,8 @@ static int check_lists(const char *path, const struct train_reading *r, struct s
 }
 
 /* path: "spec.loss", or "spec.loss[1]". */
-static int read_head(const json_t *obj, const char *path, struct train_head *h, struct sh_err *err)
+static int read_head_spec(const json_t *obj, const char *path, struct train_head *h,
+                          struct sh_err *err)
 {
     const struct sh_fields *f = &TRAIN_PART_FIELDS[TRAIN_LOSS];
     struct train_reading r = {.head = *h};
@@ -108,7 +109,7 @@ static int read_heads(const json_t *list, struct train_spec *t, struct sh_err *e
             rc = sh_rc_first(
                 rc, sh_json_fail(err, path, "\"%s\" must be an object with a \"name\"", path));
         else
-            rc = sh_rc_first(rc, read_head(obj, path, &t->heads[i], err));
+            rc = sh_rc_first(rc, read_head_spec(obj, path, &t->heads[i], err));
         if (!rc && n > 1 && !t->heads[i].output[0])
             rc = sh_rc_first(
                 rc, sh_json_fail(err, path,
@@ -128,7 +129,7 @@ static int read_loss(const json_t *loss, struct train_spec *t, struct sh_err *er
     if (json_is_array(loss))
         return read_heads(loss, t, err);
     if (json_is_object(loss))
-        return read_head(loss, "spec.loss", &t->heads[0], err);
+        return read_head_spec(loss, "spec.loss", &t->heads[0], err);
     if (!json_is_string(loss))
         return sh_json_fail(err, "spec.loss",
                             "\"spec.loss\" must be a name or an object with a \"name\", or an "
@@ -364,7 +365,7 @@ static int choose_head(const char *output, struct train_spec *t, struct sh_err *
 }
 
 /* Behind the loss, as most metrics are of classes. */
-static int read_evaluation(const json_t *obj, struct train_reading *r, struct sh_err *err)
+static int read_evaluation_spec(const json_t *obj, struct train_reading *r, struct sh_err *err)
 {
     static const char PATH[] = "spec.evaluation";
     const struct sh_fields *f = &TRAIN_PART_FIELDS[TRAIN_EVALUATION];
@@ -400,7 +401,7 @@ static int read_evaluation(const json_t *obj, struct train_reading *r, struct sh
 /* ------------------------------------------------------------------ names of parameters */
 
 /* A glob, or a list of them. */
-static int check_globs(const char *path, const json_t *v, struct sh_err *err)
+static int check_glob_list(const char *path, const json_t *v, struct sh_err *err)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
     bool ok = n >= 1 && n <= TRAIN_MAX_GLOBS;
@@ -438,7 +439,7 @@ static int read_init(const json_t *init, struct train_spec *t, struct sh_err *er
     if (strcmp(word, "random") == 0)
         return SH_OK;
     if (names && json_object_size(init) == 1)
-        return check_globs("spec.init.random", t->init = names, err);
+        return check_glob_list("spec.init.random", t->init = names, err);
     return sh_json_fail(err, "spec.init",
                         "\"spec.init\" must be \"version\" (the version's weights), \"random\" "
                         "(from scratch), or {\"random\": NAMES} for some parameters");
@@ -453,10 +454,10 @@ static int read_update(const json_t *spec, struct train_spec *t, struct sh_err *
     if (json_is_boolean(no_decay))
         t->no_decay_vectors = json_is_true(no_decay);
     else if (sh_json_is_given(spec, "no_decay"))
-        rc = check_globs("spec.no_decay", t->no_decay = no_decay, err);
+        rc = check_glob_list("spec.no_decay", t->no_decay = no_decay, err);
     if (sh_json_is_given(spec, "frozen"))
         rc = sh_rc_first(
-            rc, check_globs("spec.frozen", t->frozen = json_object_get(spec, "frozen"), err));
+            rc, check_glob_list("spec.frozen", t->frozen = json_object_get(spec, "frozen"), err));
     rc = sh_rc_first(rc, read_init(json_object_get(spec, "init"), t, err));
     if (t->clip_norm > 0 && t->clip_value > 0)
         rc = sh_rc_first(rc, sh_json_fail(err, "spec.clip_value",
@@ -492,7 +493,7 @@ static int read_parts(const json_t *spec, struct train_reading *r, struct sh_err
     if (r->augment)
         rc = sh_rc_first(rc, augment_read(r->augment, &t->augment, err));
     if (r->evaluation)
-        rc = sh_rc_first(rc, read_evaluation(r->evaluation, r, err));
+        rc = sh_rc_first(rc, read_evaluation_spec(r->evaluation, r, err));
     if (sh_json_is_given(spec, "steps") == sh_json_is_given(spec, "epochs"))
         rc = sh_rc_first(
             rc, sh_json_fail(err, "spec",

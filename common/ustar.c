@@ -71,7 +71,7 @@ static bool read_octal(const char *p, size_t n, uint64_t *out)
     return i > 0 && (i == n || p[i] == '\0' || p[i] == ' ');
 }
 
-static bool read_size(const struct header *h, uint64_t *out)
+static bool read_octal_size(const struct header *h, uint64_t *out)
 {
     if (!((unsigned char)h->size[0] & 0x80))
         return read_octal(h->size, sizeof(h->size), out);
@@ -112,7 +112,7 @@ enum ustar_kind ustar_read(const void *block, struct ustar_entry *out)
     if (h.name[0] == '\0')
         return USTAR_END;
     if (memcmp(h.magic, "ustar", 5) != 0 || !read_octal(h.sum, sizeof(h.sum), &sum) ||
-        sum != checksum(&h) || !read_size(&h, &out->size))
+        sum != checksum(&h) || !read_octal_size(&h, &out->size))
         return USTAR_BAD;
     is_posix = h.magic[5] == '\0'; /* GNU tar has something else where the prefix is */
     snprintf(out->name, sizeof(out->name), "%.*s%s%.*s", is_posix ? (int)sizeof(h.prefix) : 0,

@@ -104,7 +104,7 @@ static void free_wire(struct sh_wire *w)
 }
 
 /* Only from the loop's callbacks, with nothing of this wire further up the stack. */
-static void end(struct sh_wire *w, const struct sh_err *why)
+static void end_wire(struct sh_wire *w, const struct sh_err *why)
 {
     tear_down(w);
     w->h.on_close(w, why, w->h.arg);
@@ -186,7 +186,7 @@ static ssize_t write_some(struct sh_wire *w, struct iovec *iov, size_t n_iov, co
     return -1;
 }
 
-static void advance(struct sh_wire *w, size_t n)
+static void advance_queue(struct sh_wire *w, size_t n)
 {
     w->queued -= n;
     while (n > 0) {
@@ -222,12 +222,12 @@ static void flush(struct sh_wire *w)
         n = write_some(w, iov, n_iov, w->head->fds, w->head->n_fds);
         if (n <= 0)
             break;
-        advance(w, (size_t)n);
+        advance_queue(w, (size_t)n);
     }
 }
 
-static int enqueue(struct sh_wire *w, const struct sh_buf *b, size_t off, const int *fds,
-                   size_t n_fds, struct sh_err *err)
+static int enqueue_frame(struct sh_wire *w, const struct sh_buf *b, size_t off, const int *fds,
+                         size_t n_fds, struct sh_err *err)
 {
     struct frame *f = malloc(sizeof(*f) + (b->len - off));
 
@@ -283,7 +283,7 @@ static int send_frame(struct sh_wire *w, const int *fds, size_t n_fds, struct sh
     if (w->scratch.len - (size_t)n > w->h.max_queued_bytes - w->queued)
         return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer does not read: %zu bytes wait for it",
                        w->queued);
-    rc = enqueue(w, &w->scratch, (size_t)n, fds, n > 0 ? 0 : n_fds, err);
+    rc = enqueue_frame(w, &w->scratch, (size_t)n, fds, n > 0 ? 0 : n_fds, err);
     if (!rc && !w->is_corked)
         update_interest(w);
     return rc;
@@ -340,8 +340,8 @@ void sh_wire_uncork(struct sh_wire *w)
 /* ---------------------------------------------------------------- reading */
 
 /* Hands over one frame. The wire may be dead afterwards. */
-static int deliver(struct sh_wire *w, const struct sh_wire__header *h, const unsigned char *payload,
-                   struct sh_err *err)
+static int deliver_frame(struct sh_wire *w, const struct sh_wire__header *h,
+                         const unsigned char *payload, struct sh_err *err)
 {
     int fds[SH_WIRE_MAX_FDS];
     struct sh_msg m;
@@ -373,7 +373,7 @@ static int take_frames(struct sh_wire *w, struct sh_err *err)
         rc = sh_wire__header(w->in + pos, &h, err);
         if (rc || w->in_len - pos - SH_WIRE__HEADER < h.len)
             break;
-        rc = deliver(w, &h, w->in + pos + SH_WIRE__HEADER, err);
+        rc = deliver_frame(w, &h, w->in + pos + SH_WIRE__HEADER, err);
         pos += SH_WIRE__HEADER + h.len;
     }
     if (rc || w->dead)
@@ -473,7 +473,7 @@ static int read_chunk(struct sh_wire *w, bool to_end, bool *more, struct sh_err 
 }
 
 /* Reads and delivers. Returns false if the wire is gone (closed by a callback, freed here). */
-static bool read_some(struct sh_wire *w, int n_reads, bool to_end, struct sh_err *err)
+static bool read_some_frames(struct sh_wire *w, int n_reads, bool to_end, struct sh_err *err)
 {
     bool more = true, dead;
     size_t had;
@@ -519,7 +519,7 @@ static void end_finished(struct sh_wire *w)
         SH_FAIL(&why, SH_E_TIMEOUT, "the peer did not read the last messages in time");
     else
         SH_FAIL(&why, SH_E_CANCELLED, "the connection was closed by this side");
-    end(w, &why);
+    end_wire(w, &why);
 }
 
 /* Returns false if the wire is gone. Nobody but its owner has seen it so far. */
@@ -530,7 +530,7 @@ static bool shake(struct sh_wire *w)
 
     if (w->failed || sh_wire__tls_shake(w->tls, &done, &err)) {
         err = w->failed ? w->why : err;
-        end(w, &err);
+        end_wire(w, &err);
         return false;
     }
     if (!done)
@@ -573,11 +573,11 @@ static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg)
             return;
         }
     } else if (events & (SH_IO_READ | SH_IO_HUP)) {
-        if (!read_some(w, READS_PER_EVENT, events & SH_IO_HUP, &err))
+        if (!read_some_frames(w, READS_PER_EVENT, events & SH_IO_HUP, &err))
             return;
         if (err.rc) { /* what went wrong first is the reason */
             err = w->failed ? w->why : err;
-            end(w, &err);
+            end_wire(w, &err);
             return;
         }
     }
@@ -600,10 +600,10 @@ static void on_timer(struct sh_loop *l, void *arg)
         end_finished(w);
         return;
     }
-    if (!w->finishing && !w->opening && !read_some(w, READS_AT_END, true, &err))
+    if (!w->finishing && !w->opening && !read_some_frames(w, READS_AT_END, true, &err))
         return;
     err = w->why;
-    end(w, &err);
+    end_wire(w, &err);
 }
 
 /* ---------------------------------------------------------------- start and finish */

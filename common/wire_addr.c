@@ -117,7 +117,7 @@ int sh_wire_absolute(const char *addr, char **out, struct sh_err *err)
 }
 
 /* Returns a getaddrinfo code. */
-static int look_up(const struct sh_wire__target *t, int flags, struct sh_wire__addrs *out)
+static int look_up_host(const struct sh_wire__target *t, int flags, struct sh_wire__addrs *out)
 {
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -160,7 +160,7 @@ int sh_wire__resolve_now(const struct sh_wire__target *t, struct sh_wire__addrs 
         out->n = 1;
         return SH_OK;
     }
-    gai = look_up(t, AI_NUMERICHOST, out);
+    gai = look_up_host(t, AI_NUMERICHOST, out);
     if (gai && gai != EAI_NONAME)
         return fail_lookup(gai, t->host, err);
     return SH_OK;
@@ -174,7 +174,7 @@ struct sh_wire__lookup {
     atomic_int refs; /* the thread and the owner: whoever ends last frees */
 };
 
-static void unref(struct sh_wire__lookup *k)
+static void unref_lookup(struct sh_wire__lookup *k)
 {
     if (atomic_fetch_sub(&k->refs, 1) > 1)
         return;
@@ -188,10 +188,10 @@ static void *lookup_main(void *arg)
     struct sh_wire__lookup *k = arg;
     ssize_t n;
 
-    k->gai = look_up(&k->target, AI_ADDRCONFIG, &k->addrs);
+    k->gai = look_up_host(&k->target, AI_ADDRCONFIG, &k->addrs);
     n = write(k->fd, &one, sizeof(one)); /* also makes the result visible to the reader */
     (void)n;
-    unref(k);
+    unref_lookup(k);
     return NULL;
 }
 
@@ -249,7 +249,7 @@ int sh_wire__lookup_take(struct sh_wire__lookup *k, struct sh_wire__addrs *out, 
 void sh_wire__lookup_free(struct sh_wire__lookup *k)
 {
     if (k)
-        unref(k);
+        unref_lookup(k);
 }
 
 /* ---------------------------------------------------------------- listen */
@@ -365,7 +365,7 @@ int sh_wire_listen(const char *addr, int *fd_out, struct sh_err *err)
         return rc;
     if (t.is_unix)
         return listen_unix(&t, addr, fd_out, err);
-    gai = look_up(&t, AI_PASSIVE, &addrs);
+    gai = look_up_host(&t, AI_PASSIVE, &addrs);
     if (gai)
         return fail_lookup(gai, t.host, err);
     return bind_and_listen(&addrs.list[0], addr, fd_out, err);

@@ -160,8 +160,8 @@ int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct
     return SH_OK;
 }
 
-static int write_all(int fd, const struct sh_buf *b, const int *fds, size_t n_fds,
-                     struct sh_err *err)
+static int write_frame(int fd, const struct sh_buf *b, const int *fds, size_t n_fds,
+                       struct sh_err *err)
 {
     int64_t end_ns = sh_clock_ns() + WRITE_NS;
     size_t done = 0;
@@ -204,7 +204,7 @@ int sh_wire_write_blocking(int fd, const struct sh_msg *m, const int *fds, size_
     sh_buf_init(&b, (size_t)SH_WIRE_MAX_FRAME + 4096);
     rc = sh_wire__encode(&b, m, n_fds, err);
     if (!rc)
-        rc = write_all(fd, &b, fds, n_fds, err);
+        rc = write_frame(fd, &b, fds, n_fds, err);
     sh_buf_fini(&b);
     return rc;
 }

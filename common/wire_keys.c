@@ -68,7 +68,7 @@ static size_t from_base64(const char *s, uint8_t *out)
 }
 
 /* What travels and what is used are both derived: neither says anything of the other. */
-static int make_key(const char *line, struct sh_wire__key *out, struct sh_err *err)
+static int make_wire_key(const char *line, struct sh_wire__key *out, struct sh_err *err)
 {
     static const char ID[] = "shunt link identity 1", PSK[] = "shunt link key 1";
     uint8_t raw[MAX_KEY_BYTES], digest[SH_SHA256_BYTES];
@@ -91,7 +91,7 @@ static int make_key(const char *line, struct sh_wire__key *out, struct sh_err *e
     return rc;
 }
 
-static int parse(char *text, struct sh_wire__key *keys, size_t *n, struct sh_err *err)
+static int parse_keys(char *text, struct sh_wire__key *keys, size_t *n, struct sh_err *err)
 {
     char *line;
     int rc = SH_OK;
@@ -103,7 +103,7 @@ static int parse(char *text, struct sh_wire__key *keys, size_t *n, struct sh_err
             continue;
         if (*n == MAX_KEYS)
             return SH_FAIL(err, SH_E_INVALID, "there are more than %d keys", MAX_KEYS);
-        rc = make_key(line, &keys[(*n)++], err);
+        rc = make_wire_key(line, &keys[(*n)++], err);
     }
     if (!rc && *n == 0)
         return SH_FAIL(err, SH_E_INVALID, "there is no key in it; make one: openssl rand -hex 32");
@@ -143,7 +143,7 @@ static int read_keys(const char *path, struct sh_wire__key *keys, size_t *n, str
         goto out;
     }
     text[len] = '\0';
-    rc = parse(text, keys, n, err);
+    rc = parse_keys(text, keys, n, err);
 out:
     gnutls_memset(text, 0, sizeof(text));
     if (fd >= 0)
@@ -169,7 +169,7 @@ static bool same_stamp(const struct stamp *a, const struct stamp *b)
 }
 
 /* The stamp is taken before the file is read: a change in between is seen the next time. */
-static int load(struct sh_wire_keys *k, struct sh_err *err)
+static int load_keys(struct sh_wire_keys *k, struct sh_err *err)
 {
     struct sh_wire__key keys[MAX_KEYS];
     struct sh_err why = {0};
@@ -199,7 +199,7 @@ const struct sh_wire__key *sh_wire__keys(struct sh_wire_keys *k, size_t *n)
     if (!sh_wire__keys_on(k))
         return NULL;
     now = stamp_of(k->path);
-    if (!same_stamp(&now, &k->stamp) && load(k, &err))
+    if (!same_stamp(&now, &k->stamp) && load_keys(k, &err))
         sh_log_err(SH_LOG_ERROR, "link.kept_old_key", &err);
     *n = k->n;
     return k->keys;
@@ -261,7 +261,7 @@ int sh_wire_keys_open(const struct sh_wire_key_conf *c, const char *const *addrs
         rc = SH_FAIL(err, SH_E_INVALID,
                      "--link-key-file and --link-plaintext contradict each other: leave one out");
     if (!rc && k->path)
-        rc = load(k, err);
+        rc = load_keys(k, err);
     for (size_t i = 0; !rc && addrs[i]; i++)
         rc = check_list(k, addrs[i], err);
     if (rc) {

@@ -45,7 +45,7 @@ struct sh_link {
     uint64_t random;
 };
 
-static uint64_t next_random(struct sh_link *k)
+static uint64_t next_jitter(struct sh_link *k)
 {
     k->random ^= k->random << 13;
     k->random ^= k->random >> 7;
@@ -64,9 +64,9 @@ static void stop_attempt(struct sh_link *k)
     k->fd = -1;
 }
 
-static void retry_later(struct sh_link *k)
+static void retry_link_later(struct sh_link *k)
 {
-    int64_t jitter_ms = (int64_t)(next_random(k) % (uint64_t)(k->delay_ms / 4 + 1));
+    int64_t jitter_ms = (int64_t)(next_jitter(k) % (uint64_t)(k->delay_ms / 4 + 1));
 
     stop_attempt(k);
     sh_timer_set(k->timer, SH_MS(k->delay_ms + jitter_ms));
@@ -81,7 +81,7 @@ static void went_down(struct sh_link *k)
     k->is_up = false;
     if (sh_clock_ns() - k->up_since_ns >= STEADY_NS)
         k->delay_ms = DELAY_MIN_MS;
-    retry_later(k);
+    retry_link_later(k);
 }
 
 /* The handler may free the link. */
@@ -159,7 +159,7 @@ static void connected(struct sh_link *k)
     stop_attempt(k);
     if (sh_wire_new(k->loop, fd, &h, &k->wire, NULL)) {
         close(fd);
-        retry_later(k);
+        retry_link_later(k);
         return;
     }
     sh_wire__set_owner(k->wire, k, on_wire_gone);
@@ -202,7 +202,7 @@ static void try_next(struct sh_link *k)
         }
         stop_attempt(k);
     }
-    retry_later(k);
+    retry_link_later(k);
 }
 
 static void on_looked_up(struct sh_loop *l, int fd, unsigned events, void *arg)
@@ -213,12 +213,12 @@ static void on_looked_up(struct sh_loop *l, int fd, unsigned events, void *arg)
     (void)fd;
     (void)events;
     if (sh_wire__lookup_take(k->lookup, &k->addrs, NULL))
-        retry_later(k);
+        retry_link_later(k);
     else
         try_next(k);
 }
 
-static void start(struct sh_link *k)
+static void start_connecting(struct sh_link *k)
 {
     int rc;
 
@@ -234,7 +234,7 @@ static void start(struct sh_link *k)
         rc = sh_io_add(k->loop, sh_wire__lookup_fd(k->lookup), SH_IO_READ, on_looked_up, k, &k->io,
                        NULL);
     if (rc)
-        retry_later(k);
+        retry_link_later(k);
     else
         sh_timer_set(k->timer, LOOKUP_NS);
 }
@@ -247,11 +247,11 @@ static void on_timer(struct sh_loop *l, void *arg)
     if (k->is_up)
         listen_to_silence(k);
     else if (k->lookup)
-        retry_later(k);
+        retry_link_later(k);
     else if (k->io)
         try_next(k); /* this address does not answer */
     else
-        start(k);
+        start_connecting(k);
 }
 
 static int parse_list(struct sh_link *k, const char *addrs, struct sh_err *err)

@@ -39,7 +39,7 @@ struct sh_listen {
 };
 
 /* Unlinks and frees; the wire goes its own way. */
-static void forget(struct shaking *p)
+static void forget_shaking(struct shaking *p)
 {
     struct sh_listen *s = p->listen;
     struct shaking **at = &s->oldest;
@@ -57,10 +57,10 @@ static void forget(struct shaking *p)
 static void on_close(struct sh_wire *w, const struct sh_err *why, void *arg)
 {
     (void)why, (void)arg;
-    forget(sh_wire__owner(w));
+    forget_shaking(sh_wire__owner(w));
 }
 
-static void hand_over(struct sh_listen *s, struct sh_wire *w)
+static void hand_over_wire(struct sh_listen *s, struct sh_wire *w)
 {
     struct sh_wire_handler h = {0};
 
@@ -77,19 +77,19 @@ static void on_opened(void *arg)
     struct sh_listen *s = p->listen;
     struct sh_wire *w = p->wire;
 
-    forget(p);
-    hand_over(s, w);
+    forget_shaking(p);
+    hand_over_wire(s, w);
 }
 
 static void drop_oldest(struct sh_listen *s)
 {
     struct sh_wire *w = s->oldest->wire;
 
-    forget(s->oldest);
+    forget_shaking(s->oldest);
     sh_wire_close(w);
 }
 
-static void make_room(struct sh_listen *s)
+static void make_shaking_room(struct sh_listen *s)
 {
     struct sh_err why = {0};
 
@@ -109,7 +109,7 @@ static void begin_handshake(struct sh_listen *s, struct sh_wire *w)
         sh_wire_close(w);
         return;
     }
-    make_room(s);
+    make_shaking_room(s);
     *p = (struct shaking){.listen = s, .wire = w};
     sh_wire__set_owner(w, p, NULL);
     *s->newest = p;
@@ -161,7 +161,7 @@ static void on_accept(struct sh_loop *l, int fd, unsigned events, void *arg)
         else if (sh_wire__keys_on(s->h.keys) && !sh_wire_is_local(w))
             begin_handshake(s, w);
         else
-            hand_over(s, w);
+            hand_over_wire(s, w);
     }
 }
 

@@ -251,7 +251,7 @@ void sh_wire__tls_give_up(struct sh_wire__tls *t, const char *result, const stru
 
 /* What a server tells a client that it refuses; GnuTLS knows no better than "internal error" for an
  * identity that nobody has. */
-static void say_why(struct sh_wire__tls *t, int e)
+static void say_tls_why(struct sh_wire__tls *t, int e)
 {
     if (gnutls_protocol_get_version(t->session) == GNUTLS_VERSION_UNKNOWN)
         return; /* it would look into a version that is not there */
@@ -262,7 +262,7 @@ static void say_why(struct sh_wire__tls *t, int e)
     flush_out(t, NULL);
 }
 
-static int refuse(struct sh_wire__tls *t, int e, struct sh_err *err)
+static int refuse_handshake(struct sh_wire__tls *t, int e, struct sh_err *err)
 {
     const char *result = "protocol", *msg = "the handshake with the peer failed";
     struct sh_err why = {0};
@@ -284,7 +284,7 @@ static int refuse(struct sh_wire__tls *t, int e, struct sh_err *err)
     if (e == GNUTLS_E_FATAL_ALERT_RECEIVED)
         sh_err_detail(&why, "%s", gnutls_alert_get_name(gnutls_alert_get(t->session)));
     else
-        say_why(t, e);
+        say_tls_why(t, e);
     sh_wire__tls_give_up(t, result, &why);
     return sh_err_copy(err, &why);
 }
@@ -298,7 +298,7 @@ static bool is_plaintext(const struct sh_wire__tls *t)
     return n > 0 && (p[0] < 20 || p[0] > 23 || (n > 1 && p[1] != 3));
 }
 
-static int step(struct sh_wire__tls *t, bool *done, struct sh_err *err)
+static int step_handshake(struct sh_wire__tls *t, bool *done, struct sh_err *err)
 {
     size_t before;
     int e;
@@ -309,7 +309,7 @@ static int step(struct sh_wire__tls *t, bool *done, struct sh_err *err)
     } while (e < 0 && !gnutls_error_is_fatal(e) &&
              (e == GNUTLS_E_INTERRUPTED || t->in_off != before));
     if (e < 0 && gnutls_error_is_fatal(e))
-        return refuse(t, e, err);
+        return refuse_handshake(t, e, err);
     *done = e >= 0;
     return flush_out(t, err);
 }
@@ -334,7 +334,7 @@ int sh_wire__tls_shake(struct sh_wire__tls *t, bool *done, struct sh_err *err)
     }
     t->begun = t->begun || t->in_len > 0;
     if (!rc)
-        rc = step(t, done, &why);
+        rc = step_handshake(t, done, &why);
     if (rc)
         sh_wire__tls_give_up(t, rc == SH_E_UNAVAILABLE ? "closed" : "protocol", &why);
     else if (*done)
@@ -366,8 +366,8 @@ int sh_wire__tls_read(struct sh_wire__tls *t, void *p, size_t n, size_t *got, st
 }
 
 /* The next record's bytes: in place if one piece fills it, gathered otherwise. */
-static size_t gather(struct sh_wire__tls *t, const struct iovec *iov, size_t n_iov, size_t *at,
-                     size_t *off, const void **p)
+static size_t gather_output(struct sh_wire__tls *t, const struct iovec *iov, size_t n_iov,
+                            size_t *at, size_t *off, const void **p)
 {
     size_t n = 0;
 
@@ -400,7 +400,7 @@ int sh_wire__tls_write(struct sh_wire__tls *t, const struct iovec *iov, size_t n
     while (!rc && !sh_wire__tls_pending(t) && at < n_iov) {
         while (at < n_iov && t->out.len < OUT_MANY) {
             const void *p;
-            size_t n = gather(t, iov, n_iov, &at, &off, &p);
+            size_t n = gather_output(t, iov, n_iov, &at, &off, &p);
             ssize_t r = gnutls_record_send(t->session, p, n);
 
             if (r != (ssize_t)n)

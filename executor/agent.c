@@ -30,7 +30,7 @@ struct agent {
     uint64_t refused_left_out;
 };
 
-static bool is_near(double rate, double told)
+static bool is_as_told(double rate, double told)
 {
     return fabs(rate - told) < told * LINK_CHANGE;
 }
@@ -57,8 +57,8 @@ static void exec_state(struct agent *a, bool anyway)
     if (!anyway && now->weights == a->told.weights && now->training == a->told.training &&
         now->workspace == a->told.workspace && now->host_images == a->told.host_images &&
         now->host_programs == a->told.host_programs && now->fences == a->told.fences &&
-        is_near(now->link_bytes_per_s, a->told.link_bytes_per_s) &&
-        is_near(now->disk_bytes_per_s, a->told.disk_bytes_per_s))
+        is_as_told(now->link_bytes_per_s, a->told.link_bytes_per_s) &&
+        is_as_told(now->disk_bytes_per_s, a->told.disk_bytes_per_s))
         return;
     a->told = *now;
     uplink_send(&x->report.uplink, &m);
@@ -145,7 +145,7 @@ static void on_down(struct sh_wire *w, const struct sh_err *why, void *arg)
 /* ------------------------------------------------------------------ commands */
 
 /* False: the command is from a leader of the past. */
-static bool is_current(struct agent *a, uint64_t epoch, const char *what)
+static bool is_current_epoch(struct agent *a, uint64_t epoch, const char *what)
 {
     if (epoch >= a->epoch) {
         a->epoch = epoch;
@@ -163,7 +163,7 @@ static void on_run(struct agent *a, const struct msg_run *m)
 {
     struct sh_err err = {0};
 
-    if (!is_current(a, m->epoch, "RUN"))
+    if (!is_current_epoch(a, m->epoch, "RUN"))
         SH_FAIL(&err, SH_E_UNAVAILABLE,
                 "the run was sent by a scheduler that was replaced; try again");
     if (err.rc)
@@ -176,7 +176,7 @@ static void on_prepare(struct agent *a, const struct msg_prepare *m)
 {
     struct model *o = store_find(a->x->store, m->version_id);
 
-    if (!is_current(a, m->epoch, "PREPARE") || !o)
+    if (!is_current_epoch(a, m->epoch, "PREPARE") || !o)
         return;
     if (m->evict == MSG_EVICT_ANY)
         model_prepare(o, true);
@@ -214,7 +214,7 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
     (void)w, (void)fds, (void)n_fds;
     switch (m->type) {
     case MSG_WELCOME:
-        is_current(a, m->u.welcome.epoch, "WELCOME");
+        is_current_epoch(a, m->u.welcome.epoch, "WELCOME");
         return;
     case MSG_PING:
         pong.u.pong.cookie = m->u.ping.cookie;
@@ -224,23 +224,23 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         usage_on_stored(x->report.usage, &m->u.usage_stored);
         return;
     case MSG_TENANT_MEMORY:
-        if (is_current(a, m->u.tenant_memory.epoch, "TENANT_MEMORY"))
+        if (is_current_epoch(a, m->u.tenant_memory.epoch, "TENANT_MEMORY"))
             on_memory(a, &m->u.tenant_memory);
         return;
     case MSG_MODEL_LOAD:
-        if (is_current(a, m->u.model_load.epoch, "MODEL_LOAD"))
+        if (is_current_epoch(a, m->u.model_load.epoch, "MODEL_LOAD"))
             store_load(x->store, &m->u.model_load);
         return;
     case MSG_MODEL_UNLOAD:
-        if (is_current(a, m->u.model_unload.epoch, "MODEL_UNLOAD"))
+        if (is_current_epoch(a, m->u.model_unload.epoch, "MODEL_UNLOAD"))
             store_unload(x->store, m->u.model_unload.version_id);
         return;
     case MSG_MODEL_PIN:
-        if (is_current(a, m->u.model_pin.epoch, "MODEL_PIN"))
+        if (is_current_epoch(a, m->u.model_pin.epoch, "MODEL_PIN"))
             store_pin(x->store, m->u.model_pin.version_id, m->u.model_pin.pinned != 0);
         return;
     case MSG_SHAPE_LOAD:
-        if (is_current(a, m->u.shape_load.epoch, "SHAPE_LOAD"))
+        if (is_current_epoch(a, m->u.shape_load.epoch, "SHAPE_LOAD"))
             store_load_shape(x->store, &m->u.shape_load);
         return;
     case MSG_PREPARE:
@@ -258,15 +258,15 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         switch_on_cancel(x->sw, &m->u.run_cancel);
         return;
     case MSG_JOB_START:
-        if (is_current(a, m->u.job_start.epoch, "JOB_START"))
+        if (is_current_epoch(a, m->u.job_start.epoch, "JOB_START"))
             train_on_start(x->train, &m->u.job_start, may_start(x, &err));
         return;
     case MSG_BATCH_START:
-        if (is_current(a, m->u.batch_start.epoch, "BATCH_START"))
+        if (is_current_epoch(a, m->u.batch_start.epoch, "BATCH_START"))
             batch_on_start(x->batch, &m->u.batch_start, may_start(x, &err));
         return;
     case MSG_JOB_STOP:
-        if (!is_current(a, m->u.job_stop.epoch, "JOB_STOP"))
+        if (!is_current_epoch(a, m->u.job_stop.epoch, "JOB_STOP"))
             return;
         if (batch_has(x->batch, m->u.job_stop.job))
             batch_on_stop(x->batch, &m->u.job_stop);
@@ -274,7 +274,7 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
             train_on_stop(x->train, &m->u.job_stop);
         return;
     case MSG_JOB_SAVE:
-        if (!is_current(a, m->u.job_save.epoch, "JOB_SAVE"))
+        if (!is_current_epoch(a, m->u.job_save.epoch, "JOB_SAVE"))
             return;
         if (batch_has(x->batch, m->u.job_save.job))
             batch_on_save(x->batch, &m->u.job_save);

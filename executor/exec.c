@@ -60,7 +60,7 @@ static int make_dirs(const struct exec *x, struct sh_err *err)
 /* ------------------------------------------------------------------ time */
 
 /* All that has to be done before this process ends is done. */
-static bool is_quiet(const struct exec *x)
+static bool is_exec_quiet(const struct exec *x)
 {
     return train_is_quiet(x->train) && batch_is_quiet(x->batch) && switch_is_quiet(x->sw) &&
            x->report.logs.n == 0 && x->kept.n_writing == 0 && usage_drain(x->report.usage);
@@ -70,7 +70,7 @@ static void on_before_sleep(struct sh_loop *l, void *arg)
 {
     struct exec *x = arg;
 
-    if (turn_run(x) && x->is_stopping && is_quiet(x))
+    if (turn_run(x) && x->is_stopping && is_exec_quiet(x))
         sh_loop_stop(l);
     usage_loads(x->report.usage, pool_compiles(x->pool));
     store_tell_evicted(x->store);
@@ -389,7 +389,7 @@ int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_h
 }
 
 /* Copies on their way still use host memory: they end before it is freed. */
-static void drain(struct exec *x)
+static void drain_exec(struct exec *x)
 {
     int64_t end = sh_clock_ns() + STOP_NS / 2;
 
@@ -413,7 +413,7 @@ void exec_fini(struct exec *x)
     if (x->data)
         data_close(x->data);
     sh_wire_keys_free(x->link_keys);
-    drain(x);
+    drain_exec(x);
     disk_free(x->files.disk);
     x->files.disk = NULL;
     transfers_free(x->files.transfers);

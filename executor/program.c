@@ -24,7 +24,7 @@ static void on_hup(struct sh_loop *l, void *arg)
     HOOK_TELL(x->hooks, hang_up);
 }
 
-static int run(struct exec *x, const struct exec_program *p, struct sh_err *err)
+static int run_program(struct exec *x, const struct exec_program *p, struct sh_err *err)
 {
     const struct exec_conf *conf = p->conf;
     const struct exec_hooks *hooks = NULL;
@@ -67,7 +67,7 @@ int exec_program(const struct exec_program *p, int argc, char **argv)
         if (!rc) {
             sh_log_set_level(level);
             sh_conf_log(p->options, p->conf);
-            rc = run(&x, p, &err);
+            rc = run_program(&x, p, &err);
         }
     }
     if (rc)

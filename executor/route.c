@@ -82,7 +82,7 @@ void route_image(void *arg, struct sh_wire *w, const struct msg_image_get *m)
 
 /* ------------------------------------------------------------------ models ask */
 
-static void give_up(void *arg, const struct model *m, const struct sh_err *why)
+static void give_up_runs(void *arg, const struct model *m, const struct sh_err *why)
 {
     struct exec *x = arg;
 
@@ -96,14 +96,14 @@ static bool has_waiting(void *arg, const struct model *m)
     return switch_has_waiting(x->sw, m);
 }
 
-static bool is_quiet(void *arg)
+static bool is_switch_quiet(void *arg)
 {
     const struct exec *x = arg;
 
     return switch_is_quiet(x->sw);
 }
 
-static bool is_idle(void *arg)
+static bool is_switch_idle(void *arg)
 {
     struct exec *x = arg;
 
@@ -124,7 +124,7 @@ static void pause_training(void *arg, struct worker *w)
     train_pause_for_compile(x->train, w);
 }
 
-static bool is_torn(void *arg, const struct worker *w)
+static bool is_training_torn(void *arg, const struct worker *w)
 {
     const struct exec *x = arg;
 
@@ -140,13 +140,13 @@ static const struct worker *trainer(void *arg)
 
 struct store_users route_of_models(struct exec *x)
 {
-    return (struct store_users){.give_up = give_up,
+    return (struct store_users){.give_up = give_up_runs,
                                 .has_waiting = has_waiting,
-                                .is_quiet = is_quiet,
-                                .is_idle = is_idle,
+                                .is_quiet = is_switch_quiet,
+                                .is_idle = is_switch_idle,
                                 .wants_memory = wants_memory,
                                 .pause_training = pause_training,
-                                .is_torn = is_torn,
+                                .is_torn = is_training_torn,
                                 .trainer = trainer,
                                 .arg = x};
 }
@@ -174,7 +174,7 @@ static size_t ranges(void *arg, enum stop_way way, struct space_range out[static
     return train_ranges(x->train, way, out);
 }
 
-static struct switch_wish wants(void *arg)
+static struct switch_wish training_wants(void *arg)
 {
     const struct exec *x = arg;
 
@@ -183,6 +183,9 @@ static struct switch_wish wants(void *arg)
 
 struct switch_rival route_of_runs(struct exec *x)
 {
-    return (struct switch_rival){
-        .wants = wants, .yield = yield, .has_yielded = has_yielded, .ranges = ranges, .arg = x};
+    return (struct switch_rival){.wants = training_wants,
+                                 .yield = yield,
+                                 .has_yielded = has_yielded,
+                                 .ranges = ranges,
+                                 .arg = x};
 }

@@ -46,7 +46,7 @@ static struct exec *forgotten_slot(const struct execs *x)
 }
 
 /* Tables by executor grow as the list does. */
-static int grow(struct sched *s, struct sh_err *err)
+static int grow_by_exec(struct sched *s, struct sh_err *err)
 {
     struct execs *x = &s->execs;
     const size_t cap = SH_MIN(SH_MAX(2 * x->cap, 16u), (size_t)s->conf->max_executors);
@@ -67,7 +67,7 @@ static int take_slot(struct sched *s, struct exec **out, struct sh_err *err)
     if (is_full)
         return SH_FAIL(err, SH_E_TOOBIG,
                        "the scheduler has %zu executors, as many as --max-executors allows", x->n);
-    rc = x->n == x->cap ? grow(s, err) : SH_OK;
+    rc = x->n == x->cap ? grow_by_exec(s, err) : SH_OK;
     if (rc)
         return rc;
     *out = calloc(1, sizeof(**out));

@@ -51,7 +51,7 @@ static int64_t past_ns(const struct query *q, const struct job *j, int64_t steps
 
 /* Until its executor is free of it. In its first moment, before it has measured anything, by what
  * its like took. */
-static int64_t left_ns(struct query *q, const struct job *j)
+static int64_t job_left_ns(struct query *q, const struct job *j)
 {
     double rate = steps_per_s(j, q->in.now_ns);
     int64_t steps = SH_MAX(j->progress.steps, j->all_steps), whole;
@@ -71,7 +71,7 @@ static int64_t left_ns(struct query *q, const struct job *j)
     return SH_MAX(whole - (q->in.now_ns - (j->placed_ns ? j->placed_ns : j->since_ns)), 0);
 }
 
-static void measure(struct query *q)
+static void measure_rates(struct query *q)
 {
     const struct sched *s = q->s;
     double sum = 0;
@@ -81,7 +81,7 @@ static void measure(struct query *q)
         const struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)s->execs.items[e]->job);
         double rate = j ? steps_per_s(j, q->in.now_ns) : 0;
 
-        q->free_at[e] = !exec_is_up(s->execs.items[e]) ? UNKNOWN : j ? left_ns(q, j) : 0;
+        q->free_at[e] = !exec_is_up(s->execs.items[e]) ? UNKNOWN : j ? job_left_ns(q, j) : 0;
         if (rate > 0 && j->progress.steps > 0) {
             sum += (double)j->progress.steps / rate * SECOND_NS;
             n++;
@@ -124,7 +124,7 @@ static int64_t duration_ns(const struct query *q, const struct job *j)
 }
 
 /* Jobs in their order, each to the executor that is free first. */
-static void estimate(struct query *q)
+static void estimate_wait(struct query *q)
 {
     size_t n_ahead = q->place - 1;
 
@@ -346,7 +346,7 @@ static void say_running(const struct query *q, char *out, size_t size)
 
 /* ------------------------------------------------------------------ the answer */
 
-static json_t *holder(struct query *q, const struct exec *e)
+static json_t *exec_holder(struct query *q, const struct exec *e)
 {
     const struct job *j = idmap_get(&q->s->jobs.by_id, (uint64_t)e->job);
     json_t *o = json_pack("{s:s}", "executor", e->info.name);
@@ -354,7 +354,7 @@ static json_t *holder(struct query *q, const struct exec *e)
 
     if (!o || !j)
         return o;
-    left = left_ns(q, j);
+    left = job_left_ns(q, j);
     if (j->tenant_id == q->j->tenant_id)
         json_object_set_new(o, "job", json_integer(j->id));
     json_object_set_new(o, "state", json_string(job_state_name(j->state)));
@@ -366,7 +366,7 @@ static json_t *holder(struct query *q, const struct exec *e)
     return o;
 }
 
-static json_t *factors(const struct query *q)
+static json_t *job_factors(const struct query *q)
 {
     const struct tenant *t = q->t;
     double usage_s = tenants_usage_ns(&q->s->tenants, t, q->in.now_ns) / SECOND_NS;
@@ -401,7 +401,7 @@ static void say_late(const struct query *q, char *out, size_t size)
         (double)q->wait_ns / SECOND_NS, SH_MAX(due_s, 0.0));
 }
 
-static int answer(struct query *q, json_t **out, struct sh_err *err)
+static int write_answer(struct query *q, json_t **out, struct sh_err *err)
 {
     bool waits = q->j->state == JOB_QUEUED;
     json_t *o, *holders = json_array();
@@ -415,10 +415,10 @@ static int answer(struct query *q, json_t **out, struct sh_err *err)
         say_late(q, text, sizeof(text));
     for (size_t e = 0; waits && e < q->s->execs.n; e++)
         if (q->s->execs.items[e]->session)
-            json_array_append_new(holders, holder(q, q->s->execs.items[e]));
+            json_array_append_new(holders, exec_holder(q, q->s->execs.items[e]));
     o = json_pack("{s:s, s:s, s:o, s:o}", "reason",
                   waits ? decide_reason_name(q->why) : preempted_by(q->j), "text", text,
-                  "waits_for", holders, "factors", factors(q));
+                  "waits_for", holders, "factors", job_factors(q));
     if (!o)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an answer");
     if (waits && q->place) {
@@ -432,7 +432,7 @@ static int answer(struct query *q, json_t **out, struct sh_err *err)
     return SH_OK;
 }
 
-static int look(struct query *q, struct sh_err *err)
+static int look_at_queue(struct query *q, struct sh_err *err)
 {
     struct sched *s = q->s;
     struct decisions *out = &s->pass.out;
@@ -458,8 +458,8 @@ static int look(struct query *q, struct sh_err *err)
     for (size_t i = 0; i < q->n_order && !rc; i++)
         if (q->s->pass.job_of[q->order[i]] == q->j)
             q->place = i + 1;
-    measure(q);
-    estimate(q);
+    measure_rates(q);
+    estimate_wait(q);
     return rc;
 }
 
@@ -472,9 +472,9 @@ int explain_job(struct sched *s, int64_t job, json_t **out, struct sh_err *err)
     q.t = q.j ? tenants_by_id(&s->tenants, q.j->tenant_id) : NULL;
     if (!q.t)
         return SH_FAIL(err, SH_E_NOTFOUND, "the scheduler does not know the job yet");
-    rc = look(&q, err);
+    rc = look_at_queue(&q, err);
     if (!rc)
-        rc = answer(&q, out, err);
+        rc = write_answer(&q, out, err);
     free(q.order);
     free(q.free_at);
     return rc;

@@ -65,7 +65,7 @@ static void say_options(const struct sched_conf *conf, char *out, size_t size)
     snprintf(out + n, size - n, "}");
 }
 
-static int ask(struct sched *s, dbop_run_fn *run, struct sh_err *err)
+static int ask_for_lease(struct sched *s, dbop_run_fn *run, struct sh_err *err)
 {
     struct store_lease *l = calloc(1, sizeof(*l));
     int rc;
@@ -98,7 +98,7 @@ static void try_now(struct leader *l, int64_t now)
     l->asked_ns = now;
     l->asked_epoch = s->epoch;
     lease_watch_on_try(&l->watch, now);
-    if (ask(s, s->epoch ? store_lease_renew : store_lease_acquire, &err)) {
+    if (ask_for_lease(s, s->epoch ? store_lease_renew : store_lease_acquire, &err)) {
         l->asking = false;
         sh_log_err(SH_LOG_ERROR, "lease.ask", &err);
     }

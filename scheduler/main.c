@@ -40,7 +40,7 @@ static int migrate(const struct sched_conf *c, struct sh_err *err)
 }
 
 /* Refuses to start on a schema it does not know; a database that is away is waited for. */
-static int check_schema(const struct sched_conf *c, struct sh_err *err)
+static int await_schema(const struct sched_conf *c, struct sh_err *err)
 {
     struct db *db = NULL;
     int rc = db_new(c->db_url, "shunt-scheduler", &db, err);
@@ -55,12 +55,12 @@ static int check_schema(const struct sched_conf *c, struct sh_err *err)
     return SH_OK;
 }
 
-static int serve(const struct sched_conf *c, struct sh_err *err)
+static int serve_scheduler(const struct sched_conf *c, struct sh_err *err)
 {
     struct sh_loop *loop = NULL;
     struct sh_metrics_http *metrics = NULL;
     struct sched *s = NULL;
-    int rc = check_schema(c, err);
+    int rc = await_schema(c, err);
 
     sh_raise_open_files(); /* each connection is one */
     if (!rc)
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
             rc = migrate(&conf, &err);
         } else {
             sh_conf_log(&SCHED_CONF, &conf);
-            rc = serve(&conf, &err);
+            rc = serve_scheduler(&conf, &err);
         }
     }
     if (rc)

@@ -173,7 +173,7 @@ void sched_lead(struct sched *s, uint64_t epoch)
     sched__poll(s);
 }
 
-static void forget_all(struct sched *s)
+static void forget_database_work(struct sched *s)
 {
     requests_fini(s); /* before what requests point to */
     jobs_fini(s);
@@ -201,7 +201,7 @@ void sched_stand_down(struct sched *s, const char *why)
     sh_metric_set(M_shunt_leader, NULL, 0);
     requests_refuse_all(s, "another scheduler takes over; try again");
     sessions_end_all(s, why);
-    forget_all(s);
+    forget_database_work(s);
     dbthread_drop(s->db, epoch);
     dbthread_drop(s->sweep.db, epoch);
 }
@@ -217,7 +217,7 @@ static void on_db(struct sh_loop *l, void *arg)
     sweep_collect(s);
 }
 
-static void pass(struct sched *s)
+static void pass_all(struct sched *s)
 {
     const bool requests = s->woken, jobs = s->jobs_woken;
 
@@ -245,7 +245,7 @@ static void before_sleep(struct sh_loop *l, void *arg)
     if (s->loaded)
         jobs_sync(s);
     for (int i = 0; i < 4 && (s->woken || s->jobs_woken) && s->loaded; i++)
-        pass(s);
+        pass_all(s);
 }
 
 static void on_tick(struct sh_loop *l, void *arg)
@@ -372,7 +372,7 @@ void sched_free(struct sched *s)
     leader_free(s->leader);
     sweep_fini(s);
     dbthread_free(s->db, LAST_WRITES_MS);
-    forget_all(s);
+    forget_database_work(s);
     pass_fini(&s->pass);
     sh_wire_keys_free(s->link_keys);
     free(s);

@@ -27,7 +27,7 @@ static void outcome_fini(struct outcome *o)
 
 /* ------------------------------------------------------------------ running it */
 
-static int run(struct outcome *o, int64_t share_until_ns, struct sh_err *err)
+static int run_world(struct outcome *o, int64_t share_until_ns, struct sh_err *err)
 {
     const struct job_world jw = {.jobs = o->w.more,
                                  .tenants = o->w.rules,
@@ -58,8 +58,8 @@ static int run(struct outcome *o, int64_t share_until_ns, struct sh_err *err)
     return rc;
 }
 
-static int begin(struct outcome *o, const json_t *snapshot, double hours, const char *trace,
-                 struct sh_err *err)
+static int begin_outcome(struct outcome *o, const json_t *snapshot, double hours, const char *trace,
+                         struct sh_err *err)
 {
     int rc = world_read(snapshot, hours, trace, &o->w, err);
 
@@ -69,7 +69,7 @@ static int begin(struct outcome *o, const json_t *snapshot, double hours, const 
     o->share_ns = calloc(o->w.tenants.n + 1, sizeof(*o->share_ns));
     if (!o->ends || !o->share_ns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", o->w.jobs.n);
-    return run(o, 0, err);
+    return run_world(o, 0, err);
 }
 
 /* ------------------------------------------------------------------ what became of it */
@@ -80,7 +80,7 @@ struct sums {
     double wait_s, longest_s, whole_s, gpu_s, end_s;
 };
 
-static void count(const struct outcome *o, size_t i, struct sums *s)
+static void count_job(const struct outcome *o, size_t i, struct sums *s)
 {
     const struct sim_job *j = &o->ends[i];
     const bool waited = o->w.more[i].gpu == SIM_NONE;
@@ -101,7 +101,7 @@ static void count(const struct outcome *o, size_t i, struct sums *s)
     s->end_s = SH_MAX(s->end_s, (double)j->end_ns / 1e9);
 }
 
-static json_t *say(struct sums *s)
+static json_t *say_sums(struct sums *s)
 {
     sh_sort_f64(s->waits, s->n_waited);
     return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "jobs", (json_int_t)s->n,
@@ -121,10 +121,10 @@ static int say_tenant(const struct outcome *o, uint32_t t, double given_ns, doub
 
     for (size_t i = 0; i < o->w.jobs.n; i++)
         if (o->ends[i].of.tenant == t)
-            count(o, i, &s);
+            count_job(o, i, &s);
     if (!s.n)
         return SH_OK;
-    row = say(&s);
+    row = say_sums(&s);
     if (!row || json_object_set_new(row, "tenant", json_string(o->w.tenants.items[t])) ||
         json_object_set_new(row, "share",
                             json_real(given_ns > 0 ? o->share_ns[t] / given_ns : 0)) ||
@@ -136,7 +136,7 @@ static int say_tenant(const struct outcome *o, uint32_t t, double given_ns, doub
     return SH_OK;
 }
 
-static int describe(const struct outcome *o, json_t **out, struct sh_err *err)
+static int describe_outcome(const struct outcome *o, json_t **out, struct sh_err *err)
 {
     struct sums s = {.waits = calloc(o->w.jobs.n + 1, sizeof(double))};
     json_t *all = NULL, *tenants = json_array();
@@ -148,11 +148,11 @@ static int describe(const struct outcome *o, json_t **out, struct sh_err *err)
     for (uint32_t t = 0; t < o->w.tenants.n && !rc; t++)
         rc = say_tenant(o, t, given_ns, s.waits, tenants, err);
     for (size_t i = 0; !rc && i < o->w.jobs.n; i++)
-        count(o, i, &s);
+        count_job(o, i, &s);
     if (!rc) {
         const double time_s = s.end_s * (double)o->w.n_gpus;
 
-        all = say(&s);
+        all = say_sums(&s);
         if (!all || json_object_set_new(all, "gpus", json_integer((json_int_t)o->w.n_gpus)) ||
             json_object_set_new(all, "used", json_real(time_s > 0 ? s.gpu_s / time_s : 0)) ||
             json_object_set_new(all, "starts", json_integer((json_int_t)o->r.n_starts)))
@@ -179,7 +179,7 @@ struct asked {
     const char *trace; /* BORROWED; NULL: none */
 };
 
-static int read_question(const json_t *question, struct asked *q, struct sh_err *err)
+static int read_asked_question(const json_t *question, struct asked *q, struct sh_err *err)
 {
     const struct sh_json_field f[] = {
         {"snapshot", SH_JSON_OBJ, &q->snapshot, .required = true},
@@ -221,25 +221,25 @@ int answer(const json_t *question, json_t **out, struct sh_err *err)
     struct asked q = {0};
     struct outcome before = {0}, after = {0};
     json_t *was = NULL, *becomes = NULL;
-    int rc = read_question(question, &q, err);
+    int rc = read_asked_question(question, &q, err);
 
     *out = NULL;
     if (!rc)
-        rc = begin(&before, q.snapshot, q.hours, q.trace, err);
+        rc = begin_outcome(&before, q.snapshot, q.hours, q.trace, err);
     if (!rc)
-        rc = begin(&after, q.changed, q.hours, q.trace, err);
+        rc = begin_outcome(&after, q.changed, q.hours, q.trace, err);
     /* Once more, now that the length of it is known: shares of both count to the same moment. */
     if (!rc) {
         const int64_t half_ns = SH_MIN(before.end_ns, after.end_ns) / 2;
 
-        rc = run(&before, half_ns, err);
+        rc = run_world(&before, half_ns, err);
         if (!rc)
-            rc = run(&after, half_ns, err);
+            rc = run_world(&after, half_ns, err);
     }
     if (!rc)
-        rc = describe(&before, &was, err);
+        rc = describe_outcome(&before, &was, err);
     if (!rc)
-        rc = describe(&after, &becomes, err);
+        rc = describe_outcome(&after, &becomes, err);
     if (!rc)
         rc = put_together(&q, &before, was, becomes, out, err);
     json_decref(was);

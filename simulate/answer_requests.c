@@ -37,8 +37,8 @@ static void count_refused(struct sums *s, const char *rule)
     s->n_rules = SH_MAX(s->n_rules, i + 1);
 }
 
-static void count(const struct world_requests *q, const struct serve_end *ends, size_t i,
-                  struct sums *s)
+static void count_request(const struct world_requests *q, const struct serve_end *ends, size_t i,
+                          struct sums *s)
 {
     const struct trace_request *r = &q->trace.items[i];
     const double slo_ms = q->rows[r->model].slo_ms;
@@ -60,7 +60,7 @@ static void count(const struct world_requests *q, const struct serve_end *ends, 
 }
 
 /* time_ns: of all GPUs. */
-static json_t *say(struct sums *s, double time_ns)
+static json_t *say_request_sums(struct sums *s, double time_ns)
 {
     json_t *rules = json_object(), *o;
 
@@ -113,8 +113,8 @@ static int say_kind(struct telling *t, size_t from, size_t n, json_t *list, stru
     json_t *row;
 
     for (size_t i = from; i < from + n; i++)
-        count(q, t->ends, t->order[i], &s);
-    row = say(&s, t->time_ns);
+        count_request(q, t->ends, t->order[i], &s);
+    row = say_request_sums(&s, t->time_ns);
     if (!row ||
         json_object_set_new(row, "tenant", json_string(t->w->tenants.items[first->tenant])) ||
         json_object_set_new(row, "model", json_string(q->rows[first->model].model)) ||
@@ -127,7 +127,7 @@ static int say_kind(struct telling *t, size_t from, size_t n, json_t *list, stru
     return SH_OK;
 }
 
-static int say_all(struct telling *t, double trained, json_t *out, struct sh_err *err)
+static int say_request_tables(struct telling *t, double trained, json_t *out, struct sh_err *err)
 {
     const struct world_requests *q = &t->w->requests;
     const size_t n = q->trace.n;
@@ -136,10 +136,10 @@ static int say_all(struct telling *t, double trained, json_t *out, struct sh_err
     int rc = SH_OK;
 
     for (size_t i = 0; i < n; i++) {
-        count(q, t->ends, i, &s);
+        count_request(q, t->ends, i, &s);
         t->order[i] = (uint32_t)i;
     }
-    all = say(&s, t->time_ns);
+    all = say_request_sums(&s, t->time_ns);
     if (n)
         qsort_r(t->order, n, sizeof(*t->order), by_kind, (void *)q);
     for (size_t from = 0, to = 0; from < n && list && !rc; from = to) {
@@ -158,7 +158,7 @@ static int say_all(struct telling *t, double trained, json_t *out, struct sh_err
 /* ------------------------------------------------------------------ running it */
 
 /* As many GPUs train as there are jobs that run or wait now, those that have one at first. */
-static void take_jobs(const struct world *w)
+static void take_world_jobs(const struct world *w)
 {
     size_t n_jobs = 0;
 
@@ -177,7 +177,7 @@ static void take_jobs(const struct world *w)
         }
 }
 
-static int run(const struct telling *t, struct serve_result *r, struct sh_err *err)
+static int run_requests(const struct telling *t, struct serve_result *r, struct sh_err *err)
 {
     const struct world_requests *q = &t->w->requests;
     const struct serve_system system = {.options = &t->w->options,
@@ -193,7 +193,7 @@ static int run(const struct telling *t, struct serve_result *r, struct sh_err *e
                                     .system = &system,
                                     .ends = t->ends};
 
-    take_jobs(t->w);
+    take_world_jobs(t->w);
     return serve_replay(&q->trace, q->models, &SERVE_OURS, &conf, r, err);
 }
 
@@ -211,12 +211,12 @@ int answer__requests(const struct world *w, json_t *out, struct sh_err *err)
     if (!t.ends || !t.order || !t.ms || !t.wait_ms)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu requests", n);
     if (!rc && n)
-        rc = run(&t, &r, err);
+        rc = run_requests(&t, &r, err);
     t.time_ns =
         n ? (double)SH_MAX(w->requests.trace.items[n - 1].at_ns, INT64_C(1)) * (double)w->n_gpus
           : 1;
     if (!rc)
-        rc = say_all(&t, r.trained, out, err);
+        rc = say_request_tables(&t, r.trained, out, err);
     free(t.ends);
     free(t.order);
     free(t.ms);

@@ -45,7 +45,7 @@ static bool member_of(const char *fields, const char *field, char out[static 64]
     return false;
 }
 
-static bool is_named(const json_t *item, const char *key, const char *name)
+static bool is_item_named(const json_t *item, const char *key, const char *name)
 {
     const json_t *v = json_object_get(item, key);
     const char *slash = strchr(name, '/');
@@ -74,7 +74,7 @@ static int set_member(json_t *snapshot, const struct kind *k, const char *path, 
                        field, k->fields);
     json_array_foreach(list, i, item)
     {
-        if ((n && !k->many) || !is_named(item, k->key, name))
+        if ((n && !k->many) || !is_item_named(item, k->key, name))
             continue;
         n++;
         if (json_object_set(item, member, value))
@@ -104,7 +104,7 @@ static int set_scheduler(json_t *snapshot, const char *path, const char *field, 
 
 /* ------------------------------------------------------------------ GPUs */
 
-static json_t *largest(const json_t *gpus)
+static json_t *largest_gpu(const json_t *gpus)
 {
     json_t *best = NULL, *g;
     size_t i;
@@ -119,7 +119,7 @@ static json_t *largest(const json_t *gpus)
 }
 
 /* Called as no executor may be (common/ckpt.h), by its place. */
-static int add_gpu(json_t *gpus, json_t *like, struct sh_err *err)
+static int add_gpu_like(json_t *gpus, json_t *like, struct sh_err *err)
 {
     json_t *g = json_copy(like);
     char name[32];
@@ -135,7 +135,7 @@ static int add_gpu(json_t *gpus, json_t *like, struct sh_err *err)
 
 static int set_gpus(json_t *snapshot, const json_t *value, struct sh_err *err)
 {
-    json_t *gpus = json_object_get(snapshot, "gpus"), *like = largest(gpus);
+    json_t *gpus = json_object_get(snapshot, "gpus"), *like = largest_gpu(gpus);
     const int64_t n = (int64_t)json_array_size(gpus);
     const char *text = json_string_value(value);
     int64_t want = json_integer_value(value);
@@ -155,7 +155,7 @@ static int set_gpus(json_t *snapshot, const json_t *value, struct sh_err *err)
     if (!rc && !json_is_object(like))
         rc = SH_FAIL(err, SH_E_INVALID, "the snapshot has no GPU that others could be like");
     for (int64_t i = n; i < want && !rc; i++)
-        rc = add_gpu(gpus, like, err);
+        rc = add_gpu_like(gpus, like, err);
     for (int64_t i = n; i > want && !rc; i--)
         if (json_array_remove(gpus, (size_t)(i - 1)))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not take a GPU away");

@@ -66,7 +66,7 @@ bool __wrap_jobs_train_on(const struct sched *s, const struct exec *e)
     return h->trains && h->trains(h->ctx, e->index);
 }
 
-static int add_exec(struct core *c, uint32_t i, uint64_t pool_bytes, struct sh_err *err)
+static int add_core_exec(struct core *c, uint32_t i, uint64_t pool_bytes, struct sh_err *err)
 {
     struct session *x = &c->sessions[i];
     struct msg_exec_hello hello = {.host_id = "here",
@@ -111,7 +111,7 @@ int core_init(struct core *c, const struct core_hooks *hooks, uint32_t n_execs, 
     if (!c->sessions)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u executors", n_execs);
     for (uint32_t i = 0; !rc && i < n_execs; i++)
-        rc = add_exec(c, i, pool_bytes, err);
+        rc = add_core_exec(c, i, pool_bytes, err);
     c->hooks = *hooks;
     return rc;
 }

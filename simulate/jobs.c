@@ -9,7 +9,7 @@
 
 enum { EVENT_ARRIVES, EVENT_ENDS, EVENT_STOPPED, EVENT_WAKES };
 
-static void put(struct cluster *c, int64_t at_ns, uint32_t kind, uint32_t job)
+static void put_cluster_event(struct cluster *c, int64_t at_ns, uint32_t kind, uint32_t job)
 {
     const uint32_t hold = job == SIM_NONE ? 0 : c->jobs[job].hold;
 
@@ -17,7 +17,7 @@ static void put(struct cluster *c, int64_t at_ns, uint32_t kind, uint32_t job)
         c->rc = queue_put(&c->events, (struct event){at_ns, 0, kind, job, hold}, &c->err);
 }
 
-static void note(struct cluster *c, uint64_t what)
+static void note_in_digest(struct cluster *c, uint64_t what)
 {
     c->digest = (c->digest ^ what ^ (uint64_t)c->now_ns) * UINT64_C(1099511628211);
 }
@@ -73,7 +73,7 @@ int64_t cluster_had_ns(const struct cluster *c, const struct sim_job *j)
            (j->state == SIM_RUNS || j->state == SIM_STOPS ? c->now_ns - j->since_ns : 0);
 }
 
-static void hold(struct cluster *c, uint32_t job, int64_t since_ns)
+static void hold_gpus(struct cluster *c, uint32_t job, int64_t since_ns)
 {
     struct sim_job *j = &c->jobs[job];
 
@@ -85,7 +85,7 @@ static void hold(struct cluster *c, uint32_t job, int64_t since_ns)
     j->at = c->n_running;
     c->running[c->n_running++] = job;
     c->n_free -= j->of.gpus;
-    put(c, SH_MAX(cluster_end_ns(c, j), c->now_ns), EVENT_ENDS, job);
+    put_cluster_event(c, SH_MAX(cluster_end_ns(c, j), c->now_ns), EVENT_ENDS, job);
 }
 
 void cluster_start(struct cluster *c, uint32_t job)
@@ -93,8 +93,8 @@ void cluster_start(struct cluster *c, uint32_t job)
     if (c->jobs[job].state != SIM_WAITS || c->jobs[job].of.gpus > c->n_free)
         abort(); /* the policy is wrong */
     c->n_starts++;
-    note(c, 2 * (uint64_t)job);
-    hold(c, job, c->now_ns);
+    note_in_digest(c, 2 * (uint64_t)job);
+    hold_gpus(c, job, c->now_ns);
 }
 
 void cluster_stop(struct cluster *c, uint32_t job)
@@ -109,8 +109,8 @@ void cluster_stop(struct cluster *c, uint32_t job)
     j->n_stops++;
     j->hold++;
     c->n_stops++;
-    note(c, 2 * (uint64_t)job + 1);
-    put(c, c->now_ns + c->stop_ns, EVENT_STOPPED, job);
+    note_in_digest(c, 2 * (uint64_t)job + 1);
+    put_cluster_event(c, c->now_ns + c->stop_ns, EVENT_STOPPED, job);
 }
 
 static void count_share(const struct cluster *c, const struct sim_job *j)
@@ -124,7 +124,7 @@ static void count_share(const struct cluster *c, const struct sim_job *j)
             j->of.gpus;
 }
 
-static void give_back(struct cluster *c, uint32_t job)
+static void give_gpus_back(struct cluster *c, uint32_t job)
 {
     struct sim_job *j = &c->jobs[job];
     const uint32_t last = c->running[--c->n_running];
@@ -164,21 +164,21 @@ static bool happen(struct cluster *c, const struct job_policy *p, void *policy,
         j->state = SIM_WAITS;
         p->arrived(policy, e->a);
     } else if (e->kind == EVENT_ENDS) {
-        give_back(c, e->a);
+        give_gpus_back(c, e->a);
         j->state = SIM_OVER;
         j->left_ns = 0;
         j->end_ns = c->now_ns;
         if (p->over)
             p->over(policy, e->a);
     } else {
-        give_back(c, e->a);
+        give_gpus_back(c, e->a);
         j->state = SIM_WAITS;
         p->waits(policy, e->a);
     }
     return true;
 }
 
-static void run(struct cluster *c, const struct job_policy *p, void *policy)
+static void run_cluster(struct cluster *c, const struct job_policy *p, void *policy)
 {
     struct event e;
     bool any = false;
@@ -197,20 +197,20 @@ static void run(struct cluster *c, const struct job_policy *p, void *policy)
         wake_ns = p->pass(policy);
         if (wake_ns < c->wake_ns && (c->n_running || wake_ns > c->now_ns)) {
             c->wake_ns = wake_ns;
-            put(c, wake_ns, EVENT_WAKES, SIM_NONE);
+            put_cluster_event(c, wake_ns, EVENT_WAKES, SIM_NONE);
         }
     }
 }
 
 /* ------------------------------------------------------------------ results */
 
-static double part(const double *sorted, size_t n, double p)
+static double percentile_of(const double *sorted, size_t n, double p)
 {
     return sorted[SH_MIN((size_t)(p * (double)n), n - 1)];
 }
 
-static int sum_up(const struct cluster *c, const int64_t *ideal_ns, struct job_result *out,
-                  struct sh_err *err)
+static int sum_up_jobs(const struct cluster *c, const int64_t *ideal_ns, struct job_result *out,
+                       struct sh_err *err)
 {
     const size_t n = c->n_jobs;
     double *s = malloc((n + 1) * sizeof(*s)), sum = 0;
@@ -232,9 +232,9 @@ static int sum_up(const struct cluster *c, const int64_t *ideal_ns, struct job_r
     }
     sh_sort_f64(s, n);
     out->mean_s = sum / (double)n;
-    out->p50_s = part(s, n, 0.5);
-    out->p95_s = part(s, n, 0.95);
-    out->p99_s = part(s, n, 0.99);
+    out->p50_s = percentile_of(s, n, 0.5);
+    out->p95_s = percentile_of(s, n, 0.95);
+    out->p99_s = percentile_of(s, n, 0.99);
     for (size_t i = 0; ideal_ns && i < n; i++) {
         const struct sim_job *j = &c->jobs[i];
 
@@ -243,7 +243,7 @@ static int sum_up(const struct cluster *c, const int64_t *ideal_ns, struct job_r
     }
     if (ideal_ns) {
         sh_sort_f64(s, n);
-        out->ftf_p95 = part(s, n, 0.95);
+        out->ftf_p95 = percentile_of(s, n, 0.95);
         out->ftf_max = s[n - 1];
     }
     free(s);
@@ -274,9 +274,9 @@ static int cluster_init(struct cluster *c, const struct trace_jobs *t, const str
                            conf->n_gpus);
         c->window_ns = SH_MAX(c->window_ns, t->items[i].at_ns);
         if (!conf->world || conf->world->jobs[i].gpu == SIM_NONE)
-            put(c, t->items[i].at_ns, EVENT_ARRIVES, (uint32_t)i);
+            put_cluster_event(c, t->items[i].at_ns, EVENT_ARRIVES, (uint32_t)i);
         else
-            hold(c, (uint32_t)i, conf->world->jobs[i].since_ns);
+            hold_gpus(c, (uint32_t)i, conf->world->jobs[i].since_ns);
     }
     *err = c->err;
     return c->rc;
@@ -297,13 +297,13 @@ int jobs_replay(const struct trace_jobs *t, const struct job_policy *p, const st
     if (!rc && !(policy = p->create(&c, conf)))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a policy");
     if (!rc) {
-        run(&c, p, policy);
+        run_cluster(&c, p, policy);
         out->cpu_s = (double)sh_clock_cpu_ns() / 1e9 - began;
         *err = c.err;
         rc = c.rc;
     }
     if (!rc && !conf->world)
-        rc = sum_up(&c, ideal_ns, out, err);
+        rc = sum_up_jobs(&c, ideal_ns, out, err);
     for (uint32_t k = 0; !rc && k < c.n_running; k++)
         count_share(&c, &c.jobs[c.running[k]]);
     for (size_t i = 0; !rc && conf->ends && i < c.n_jobs; i++) {

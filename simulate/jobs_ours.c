@@ -54,7 +54,7 @@ struct ours {
     struct queue rises; /* jobs, by the time at which their level rises */
 };
 
-static void ours_destroy(void *p)
+static void ours_jobs_destroy(void *p)
 {
     struct ours *o = p;
 
@@ -76,7 +76,7 @@ static void ours_destroy(void *p)
     free(o);
 }
 
-static double scale(const struct ours *o)
+static double usage_scale(const struct ours *o)
 {
     return exp2(-(double)(o->c->now_ns - o->from_ns) / o->half_life_ns);
 }
@@ -94,14 +94,14 @@ static void set_slot(struct ours *o, uint32_t e, bool is_taken)
             .index = e, .pool_bytes = pool_of(o, e), .is_up = true, .is_taken = is_taken});
 }
 
-static const struct job_more *more_of(const struct ours *o, uint32_t job)
+static const struct job_more *job_more_of(const struct ours *o, uint32_t job)
 {
     return o->c->world ? &o->c->world->jobs[job] : NULL;
 }
 
-static struct ours_line *line_of(struct ours *o, uint32_t job)
+static struct ours_line *line_of_job(struct ours *o, uint32_t job)
 {
-    const struct job_more *more = more_of(o, job);
+    const struct job_more *more = job_more_of(o, job);
 
     return &o->lines[more ? more->line : o->line_by[job]];
 }
@@ -110,7 +110,7 @@ static void set_job(struct ours *o, uint32_t i);
 static void await_rise(struct ours *o, uint32_t i);
 static void charge_from(struct ours *o, uint32_t i);
 
-static void begin(struct ours *o)
+static void begin_ours(struct ours *o)
 {
     const struct job_world *w = o->c->world;
 
@@ -159,7 +159,7 @@ static size_t part_lines(struct ours *o, const struct cluster *c)
     return n;
 }
 
-static void *ours_create(struct cluster *c, const struct job_conf *conf)
+static void *ours_jobs_create(struct cluster *c, const struct job_conf *conf)
 {
     struct ours *o = calloc(1, sizeof(*o));
     size_t n_lines = conf->world ? conf->world->n_lines : 0;
@@ -187,10 +187,10 @@ static void *ours_create(struct cluster *c, const struct job_conf *conf)
     o->fills = calloc(c->n_jobs, sizeof(*o->fills));
     if (!o->tenants || !o->held || !o->is_charged || !o->lines || !o->waiting || !o->jobs ||
         !o->slots || !o->held_by || !o->line_by || !o->fills) {
-        ours_destroy(o);
+        ours_jobs_destroy(o);
         return NULL;
     }
-    begin(o);
+    begin_ours(o);
     return o;
 }
 
@@ -200,7 +200,7 @@ static void *ours_create(struct cluster *c, const struct job_conf *conf)
 static int64_t had_ns(const struct ours *o, uint32_t i)
 {
     const struct sim_job *j = &o->c->jobs[i];
-    const struct job_more *more = more_of(o, i);
+    const struct job_more *more = job_more_of(o, i);
     const int64_t ran_ns = o->c->now_ns - j->since_ns - cluster_start_ns(o->c, i);
 
     return (more ? more->had_ns : 0) + j->of.run_ns - j->left_ns +
@@ -213,10 +213,10 @@ static uint32_t had_level(const struct ours *o, uint32_t i)
 }
 
 /* Device time in all. The daemon judges it when a job stops, or what it has had rises a level. */
-static int64_t takes_ns(const struct ours *o, uint32_t i)
+static int64_t ours_takes_ns(const struct ours *o, uint32_t i)
 {
     const struct sim_job *j = &o->c->jobs[i];
-    const struct job_more *more = more_of(o, i);
+    const struct job_more *more = job_more_of(o, i);
     const int64_t had_before_ns = more ? more->had_ns : 0;
     const bool is_known = j->n_stops || had_before_ns || had_level(o, i);
 
@@ -225,18 +225,18 @@ static int64_t takes_ns(const struct ours *o, uint32_t i)
 
 static uint32_t level_of(const struct ours *o, uint32_t i)
 {
-    return lines_level(takes_ns(o, i), o->level_ns);
+    return lines_level(ours_takes_ns(o, i), o->level_ns);
 }
 
 static int64_t line_us(const struct ours *o, uint32_t i)
 {
-    const struct job_more *more = more_of(o, i);
+    const struct job_more *more = job_more_of(o, i);
 
     return (more ? more->queued_us : o->c->jobs[i].of.at_ns / 1000) +
-           lines_handicap_us(takes_ns(o, i), o->level_ns);
+           lines_handicap_us(ours_takes_ns(o, i), o->level_ns);
 }
 
-static uint64_t least_bytes(const struct ours *o, const struct jobpool_slot *list)
+static uint64_t least_pool_bytes(const struct ours *o, const struct jobpool_slot *list)
 {
     uint64_t least = UINT64_MAX;
 
@@ -261,11 +261,11 @@ static void set_job(struct ours *o, uint32_t i)
         [SIM_WAITS] = SNAP_QUEUED, [SIM_RUNS] = SNAP_RUNNING, [SIM_STOPS] = SNAP_STOPPING};
     const struct sim_job *j = &o->c->jobs[i];
     const bool holds = j->state != SIM_WAITS;
-    const struct job_more *more = more_of(o, i);
+    const struct job_more *more = job_more_of(o, i);
     struct jobpool_job_facts f = {.is = {.queue_open = true, .model_ready = true},
                                   .tenant = &o->tenants[j->of.tenant],
                                   .is_on_exec = holds,
-                                  .exec_bytes = holds ? least_bytes(o, o->held_by[i]) : 0};
+                                  .exec_bytes = holds ? least_pool_bytes(o, o->held_by[i]) : 0};
 
     if (more) {
         f.is = more->is;
@@ -289,7 +289,7 @@ static void set_job(struct ours *o, uint32_t i)
 static void await_rise(struct ours *o, uint32_t i)
 {
     const struct sim_job *j = &o->c->jobs[i];
-    const struct job_more *more = more_of(o, i);
+    const struct job_more *more = job_more_of(o, i);
     const int64_t from_ns =
         lines_level_from_ns(had_level(o, i) + 1, o->level_ns) - (more ? more->had_ns : 0);
 
@@ -314,13 +314,13 @@ static void rise(struct ours *o)
     }
 }
 
-static int by_place(const struct sh_tree_node *a, const struct sh_tree_node *b)
+static int by_queue_place(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
     return line_place_cmp(&SH_TREE_OF(a, struct waiting, node)->place,
                           &SH_TREE_OF(b, struct waiting, node)->place);
 }
 
-static const struct sh_tree_kind LINE = {by_place, NULL};
+static const struct sh_tree_kind LINE = {by_queue_place, NULL};
 
 /* The first so many of a line are held, from half a window to two of them (lines.h). */
 static void sort_line(struct ours *o, struct ours_line *l)
@@ -353,9 +353,9 @@ static void sort_line(struct ours *o, struct ours_line *l)
 static void ours_waits(void *p, uint32_t job)
 {
     struct ours *o = p;
-    struct ours_line *l = line_of(o, job);
+    struct ours_line *l = line_of_job(o, job);
     struct waiting *w = &o->waiting[job];
-    const struct job_more *more = more_of(o, job);
+    const struct job_more *more = job_more_of(o, job);
 
     w->place = (struct line_place){
         .priority = more ? more->is.priority : 0, .line_us = line_us(o, job), .id = job};
@@ -372,7 +372,7 @@ static void ours_waits(void *p, uint32_t job)
 
 static void started(struct ours *o, uint32_t job)
 {
-    struct ours_line *l = line_of(o, job);
+    struct ours_line *l = line_of_job(o, job);
 
     sh_tree_del(&l->waits, &LINE, &o->waiting[job].node);
     o->n_wait--;
@@ -382,7 +382,7 @@ static void started(struct ours *o, uint32_t job)
     sort_line(o, l);
 }
 
-static void rebase(struct ours *o)
+static void rebase_ours(struct ours *o)
 {
     const int64_t by_ns = (int64_t)(REBASE * o->half_life_ns);
 
@@ -419,16 +419,16 @@ static void charge_until(struct ours *o, int64_t until_ns)
 
         if (!o->held[t])
             continue;
-        f.usage_ns += (double)o->held[t] * (double)(until_ns - since_ns) / scale(o);
+        f.usage_ns += (double)o->held[t] * (double)(until_ns - since_ns) / usage_scale(o);
         jobpool_set_tenant(&o->pool, &o->tenants[t], &f);
     }
 }
 
-static void charge(struct ours *o)
+static void charge_running(struct ours *o)
 {
     struct event e;
 
-    rebase(o);
+    rebase_ours(o);
     while (o->begins.n && o->begins.items[0].at_ns <= o->c->now_ns && queue_take(&o->begins, &e)) {
         charge_until(o, e.at_ns);
         if (e.b == o->c->jobs[e.a].hold) /* else it was stopped before */
@@ -437,9 +437,9 @@ static void charge(struct ours *o)
     charge_until(o, o->c->now_ns);
 }
 
-static void let_go(struct ours *o, uint32_t job)
+static void let_job_go(struct ours *o, uint32_t job)
 {
-    charge(o);
+    charge_running(o);
     if (o->is_charged[job])
         o->held[o->c->jobs[job].of.tenant] -= o->c->jobs[job].of.gpus;
     o->is_charged[job] = false;
@@ -451,13 +451,13 @@ static void ours_over(void *p, uint32_t job)
 {
     struct ours *o = p;
 
-    let_go(o, job);
+    let_job_go(o, job);
     jobpool_del_job(&o->pool, &o->jobs[job]);
 }
 
 static void ours_stopped(void *p, uint32_t job)
 {
-    let_go(p, job);
+    let_job_go(p, job);
     ours_waits(p, job);
 }
 
@@ -491,9 +491,9 @@ static int64_t ours_pass(void *p)
     struct jobpool *q = &o->pool;
     struct jobpool_job *started_jobs, *stopped_jobs, *next;
 
-    charge(o);
+    charge_running(o);
     rise(o);
-    jobpool_begin(q, &(struct jobpool_now){o->c->now_ns, true, scale(o)});
+    jobpool_begin(q, &(struct jobpool_now){o->c->now_ns, true, usage_scale(o)});
     jobpool_decide(q);
     jobpool_end(q);
     started_jobs = q->started;
@@ -516,5 +516,5 @@ static int64_t ours_pass(void *p)
     return next_look(o);
 }
 
-const struct job_policy JOBS_OURS = {"ours",       ours_create, ours_destroy, ours_waits,
-                                     ours_stopped, ours_over,   ours_pass};
+const struct job_policy JOBS_OURS = {"ours",       ours_jobs_create, ours_jobs_destroy, ours_waits,
+                                     ours_stopped, ours_over,        ours_pass};

@@ -44,7 +44,7 @@ static int limit(int what, rlim_t most, rlim_t hard, struct sh_err *err)
 }
 
 /* It is the process's own limit: nothing here uses up the memory of the whole system. */
-static void say_memory(const struct options *o, struct sh_err *err)
+static void say_memory_limit(const struct options *o, struct sh_err *err)
 {
     *err = (struct sh_err){0};
     SH_FAIL(err, SH_E_NOMEM,
@@ -52,7 +52,7 @@ static void say_memory(const struct options *o, struct sh_err *err)
             o->memory_bytes >> 20);
 }
 
-static int ask(const struct options *o, struct sh_err *err)
+static int ask_within_limits(const struct options *o, struct sh_err *err)
 {
     json_t *question = NULL, *said = NULL;
     char *text = NULL;
@@ -68,7 +68,7 @@ static int ask(const struct options *o, struct sh_err *err)
     if (!rc)
         rc = answer(question, &said, err);
     if (rc == SH_E_NOMEM)
-        say_memory(o, err);
+        say_memory_limit(o, err);
     if (!rc)
         rc = sh_json_dump(said, &text, err);
     if (!rc && (puts(text) < 0 || fflush(stdout)))
@@ -80,7 +80,7 @@ static int ask(const struct options *o, struct sh_err *err)
 }
 
 /* A refusal is a result as well: {"code", "error"}, and exit status 1. */
-static void refuse(const struct sh_err *err)
+static void refuse_question(const struct sh_err *err)
 {
     json_t *o = json_pack("{s:s, s:s}", "code", sh_rc_name(err->rc), "error", err->msg);
 
@@ -101,9 +101,9 @@ int main(int argc, char **argv)
     if (!rc)
         rc = sh_conf_load(&TABLE, &o, argc, argv, NULL, NULL, &action, &err);
     if (!rc && action == SH_CONF_RUN)
-        rc = ask(&o, &err);
+        rc = ask_within_limits(&o, &err);
     if (rc)
-        refuse(&err);
+        refuse_question(&err);
     sh_conf_free(&TABLE, &o);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }

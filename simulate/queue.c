@@ -13,7 +13,7 @@ void queue_fini(struct queue *q)
     *q = (struct queue){0};
 }
 
-static bool is_before(const struct event *a, const struct event *b)
+static bool is_event_before(const struct event *a, const struct event *b)
 {
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
 }
@@ -26,7 +26,7 @@ int queue_put(struct queue *q, struct event e, struct sh_err *err)
     if (rc)
         return rc;
     e.order = q->n_put++;
-    for (q->n++; i > 0 && is_before(&e, &q->items[(i - 1) / 2]); i = (i - 1) / 2)
+    for (q->n++; i > 0 && is_event_before(&e, &q->items[(i - 1) / 2]); i = (i - 1) / 2)
         q->items[i] = q->items[(i - 1) / 2];
     q->items[i] = e;
     return SH_OK;
@@ -42,9 +42,9 @@ bool queue_take(struct queue *q, struct event *out)
     *out = q->items[0];
     last = q->items[--q->n];
     for (size_t child; (child = 2 * i + 1) < q->n; i = child) {
-        if (child + 1 < q->n && is_before(&q->items[child + 1], &q->items[child]))
+        if (child + 1 < q->n && is_event_before(&q->items[child + 1], &q->items[child]))
             child++;
-        if (!is_before(&q->items[child], &last))
+        if (!is_event_before(&q->items[child], &last))
             break;
         q->items[i] = q->items[child];
     }

@@ -10,7 +10,7 @@
 
 enum { EVENT_ARRIVES, EVENT_RUN_ENDS, EVENT_TIMER };
 
-static void put(struct serve *s, int64_t at_ns, uint32_t kind, uint32_t a)
+static void put_serve_event(struct serve *s, int64_t at_ns, uint32_t kind, uint32_t a)
 {
     if (!s->rc)
         s->rc = queue_put(&s->events, (struct event){at_ns, 0, kind, a, 0}, &s->err);
@@ -18,7 +18,7 @@ static void put(struct serve *s, int64_t at_ns, uint32_t kind, uint32_t a)
 
 void serve_timer(struct serve *s, int64_t at_ns, uint32_t arg)
 {
-    put(s, at_ns, EVENT_TIMER, arg);
+    put_serve_event(s, at_ns, EVENT_TIMER, arg);
 }
 
 static void count_missed(struct serve *s, uint32_t request)
@@ -47,7 +47,7 @@ int64_t serve_copy_ns(const struct serve *s, uint32_t g, uint64_t bytes)
     return bytes ? (int64_t)((double)bytes * s->gpus[g].ns_per_byte) + s->conf.latency_ns : 0;
 }
 
-static bool counts(const struct serve *s)
+static bool is_time_counted(const struct serve *s)
 {
     return s->now_ns >= s->conf.from_ns && s->now_ns <= s->last_ns;
 }
@@ -63,7 +63,7 @@ int64_t serve_copy(struct serve *s, uint32_t g, uint64_t bytes)
     struct gpu *x = &s->gpus[g];
 
     x->lane_ns = SH_MAX(x->lane_ns, s->now_ns) + serve_copy_ns(s, g, bytes);
-    s->bytes += counts(s) ? bytes : 0;
+    s->bytes += is_time_counted(s) ? bytes : 0;
     return x->lane_ns;
 }
 
@@ -87,7 +87,7 @@ static double noise(const struct serve_model *m, uint64_t x)
 }
 
 /* Beyond what is said of, in proportion. */
-static double times_of(const struct serve_model *m, uint32_t samples)
+static double usual_ns_of(const struct serve_model *m, uint32_t samples)
 {
     const uint32_t n = SH_MIN(samples, SERVE_MAX_BATCH);
 
@@ -120,7 +120,7 @@ static void count_training(const struct serve *s, struct gpu *x, int64_t until_n
 }
 
 /* Between two runs, one at once behind the other, training does not go on. */
-static bool trains(const struct serve *s, const struct gpu *x)
+static bool is_training_now(const struct serve *s, const struct gpu *x)
 {
     return x->may_train && !x->is_held_off && x->n == 0 && s->now_ns > x->idle_ns;
 }
@@ -159,8 +159,8 @@ void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum s
 
     for (uint32_t i = first, k = 0; k < n; k++, i = s->next[i])
         samples += serve_samples(s, i);
-    times = times_of(m, samples) * noise(m, x_drawn);
-    if (trains(s, x))
+    times = usual_ns_of(m, samples) * noise(m, x_drawn);
+    if (is_training_now(s, x))
         start += x->stop_ns;
     count_training(s, x, s->now_ns);
     x->was_cold = missing > 0 && arrives_ns > start;
@@ -176,17 +176,17 @@ void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum s
     x->model = model;
     x->first = first;
     x->n = n;
-    if (counts(s)) {
+    if (is_time_counted(s)) {
         s->n_switches += x->last_model != model;
         s->n_runs++;
         s->n_samples += samples;
     }
     s->run_ns += counted_ns(s, s->now_ns, end);
     x->last_model = model;
-    put(s, end, EVENT_RUN_ENDS, g);
+    put_serve_event(s, end, EVENT_RUN_ENDS, g);
 }
 
-static void end_run(struct serve *s, uint32_t g)
+static void end_gpu_run(struct serve *s, uint32_t g)
 {
     struct gpu *x = &s->gpus[g];
 
@@ -204,7 +204,7 @@ static void end_run(struct serve *s, uint32_t g)
     x->idle_ns = s->now_ns;
 }
 
-static bool is_over(struct serve *s)
+static bool is_replay_over(struct serve *s)
 {
     if (s->conf.most_missed && s->n_missed > s->conf.most_missed)
         return true;
@@ -213,18 +213,18 @@ static bool is_over(struct serve *s)
     return s->by_clock;
 }
 
-static void run(struct serve *s, const struct serve_policy *p, void *policy)
+static void run_replay(struct serve *s, const struct serve_policy *p, void *policy)
 {
     struct event e;
 
-    while (!s->rc && !is_over(s) && queue_take(&s->events, &e)) {
+    while (!s->rc && !is_replay_over(s) && queue_take(&s->events, &e)) {
         s->now_ns = e.at_ns;
         if (e.kind == EVENT_ARRIVES) {
             if (e.a + 1 < s->trace->n)
-                put(s, s->trace->items[e.a + 1].at_ns, EVENT_ARRIVES, e.a + 1);
+                put_serve_event(s, s->trace->items[e.a + 1].at_ns, EVENT_ARRIVES, e.a + 1);
             p->arrived(policy, e.a);
         } else if (e.kind == EVENT_RUN_ENDS) {
-            end_run(s, e.a);
+            end_gpu_run(s, e.a);
             p->idle(policy, e.a);
         } else {
             p->timer(policy, e.a);
@@ -235,7 +235,7 @@ static void run(struct serve *s, const struct serve_policy *p, void *policy)
 /* ------------------------------------------------------------------ whole images */
 
 /* The one that was not used for longest, but for the one that runs. */
-static uint32_t oldest(const struct serve *s, uint32_t g, uint32_t spare)
+static uint32_t oldest_image(const struct serve *s, uint32_t g, uint32_t spare)
 {
     const struct gpu *x = &s->gpus[g];
     uint32_t best = SERVE_NONE;
@@ -257,7 +257,7 @@ int64_t serve_bring(struct serve *s, uint32_t g, uint32_t model,
     if (x->has[model])
         return x->arrives_ns[model];
     while (x->held + bytes > x->room) {
-        const uint32_t m = oldest(s, g, model);
+        const uint32_t m = oldest_image(s, g, model);
 
         if (m == SERVE_NONE)
             return INT64_MAX;
@@ -337,11 +337,11 @@ static int serve_init(struct serve *s, bool may_train, struct sh_err *err)
         s->conf.ends[i] = (struct serve_end){.begun_ns = -1, .end_ns = -1};
     take_models(s);
     rc = take_gpus(s, may_train, err);
-    put(s, s->trace->items[0].at_ns, EVENT_ARRIVES, 0);
+    put_serve_event(s, s->trace->items[0].at_ns, EVENT_ARRIVES, 0);
     return rc;
 }
 
-static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
+static int sum_up_replay(struct serve *s, struct serve_result *out, struct sh_err *err)
 {
     const double seconds = (double)SH_MAX(s->last_ns - s->conf.from_ns, INT64_C(1)) / 1e9;
     double *ms = malloc(s->trace->n * sizeof(*ms));
@@ -399,13 +399,13 @@ int serve_replay(const struct trace_requests *t, struct serve_model *models,
         rc = s.err.rc ? s.err.rc : SH_FAIL(err, SH_E_NOMEM, "could not allocate a policy");
     }
     if (!rc) {
-        run(&s, p, policy);
+        run_replay(&s, p, policy);
         out->cpu_s = (double)sh_clock_cpu_ns() / 1e9 - s.began_s;
         *err = s.err;
         rc = s.rc;
     }
     if (!rc)
-        rc = sum_up(&s, out, err);
+        rc = sum_up_replay(&s, out, err);
     if (policy)
         p->destroy(policy);
     serve_fini(&s);

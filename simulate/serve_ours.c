@@ -118,7 +118,7 @@ static void give_up_ahead(struct ours *o, uint32_t g, uint32_t but)
 }
 
 /* Has all of the image come to g. False: there is no room for it now. */
-static bool bring(struct ours *o, uint32_t g, uint32_t model, bool may_evict)
+static bool bring_served_image(struct ours *o, uint32_t g, uint32_t model, bool may_evict)
 {
     struct serve *s = o->s;
     struct device *d = &o->devices[g];
@@ -158,11 +158,11 @@ static void unkeep_all(struct ours *o, uint32_t g, int64_t now_ns)
 }
 
 /* The scheduler has placed a request there: the image comes, if there is room, and stays. */
-static void prepare(struct ours *o, uint32_t g, uint32_t model)
+static void prepare_device(struct ours *o, uint32_t g, uint32_t model)
 {
     struct device *d = &o->devices[g];
 
-    if (bring(o, g, model, true)) {
+    if (bring_served_image(o, g, model, true)) {
         if (!d->kept_ns[model])
             residency_pin(d->res, model);
         d->kept_ns[model] = o->s->now_ns + RESIDENCY_KEEP_NS;
@@ -178,13 +178,13 @@ static void bring_ahead(struct ours *o, uint32_t g, uint32_t model, bool may_evi
     bool is_there = false;
 
     if (!d->n_runs && o->s->gpus[g].lane_ns <= o->s->now_ns) {
-        is_there = bring(o, g, model, false);
+        is_there = bring_served_image(o, g, model, false);
         note_held(o, g);
         if (!is_there && may_evict_stale &&
             residency_trim(d->res, n - residency_held(d->res, model), o->s->now_ns,
                            RESIDENCY_STALE_NS)) {
             tell_evicted(o, g);
-            is_there = bring(o, g, model, false);
+            is_there = bring_served_image(o, g, model, false);
         }
         d->has_ahead = is_there;
         d->ahead = model;
@@ -193,7 +193,7 @@ static void bring_ahead(struct ours *o, uint32_t g, uint32_t model, bool may_evi
 }
 
 /* spare: as struct residency_need has it. */
-static bool take_with(struct ours *o, uint32_t g, uint32_t model, uint32_t spare)
+static bool take_with_spare(struct ours *o, uint32_t g, uint32_t model, uint32_t spare)
 {
     struct device *d = &o->devices[g];
     const uint64_t bytes = o->s->conf.places[g].workspace;
@@ -209,7 +209,7 @@ static bool take_with(struct ours *o, uint32_t g, uint32_t model, uint32_t spare
     if (!residency_alloc(d->res, &need, &d->ws, &n_evicted, NULL)) {
         if (n_evicted)
             tell_evicted(o, g);
-        is_there = bring(o, g, model, true);
+        is_there = bring_served_image(o, g, model, true);
     }
     if (!is_there)
         residency_release(d->res, &d->ws, o->tags[model]);
@@ -218,14 +218,14 @@ static bool take_with(struct ours *o, uint32_t g, uint32_t model, uint32_t spare
 
 /* As a run does that becomes the current one (executor/runs/room.c), without the third way there
  * (SPACE_TOGETHER) and without asking first whether the second one would do. */
-static bool take_memory(struct ours *o, uint32_t g, uint32_t model)
+static bool take_device_memory(struct ours *o, uint32_t g, uint32_t model)
 {
-    return take_with(o, g, model, model) || take_with(o, g, model, RESIDENCY_NO_IMAGE);
+    return take_with_spare(o, g, model, model) || take_with_spare(o, g, model, RESIDENCY_NO_IMAGE);
 }
 
 /* ------------------------------------------------------------------ training's memory */
 
-static uint32_t blocks_of(uint64_t bytes)
+static uint32_t blocks_of_bytes(uint64_t bytes)
 {
     return (uint32_t)((bytes + SERVE_BLOCK - 1) / SERVE_BLOCK);
 }
@@ -234,7 +234,8 @@ static uint32_t blocks_of(uint64_t bytes)
 static void take_workspace(struct ours *o, uint32_t g)
 {
     struct device *d = &o->devices[g];
-    const struct residency_need need = {.n_blocks = blocks_of(o->s->conf.places[g].train_bytes),
+    const struct residency_need need = {.n_blocks =
+                                            blocks_of_bytes(o->s->conf.places[g].train_bytes),
                                         .kind = ARENA_TRAIN,
                                         .spare = RESIDENCY_NO_IMAGE};
     uint32_t n_evicted = 0;
@@ -282,9 +283,9 @@ static void pay(struct ours *o, uint32_t g)
     const struct serve_place *place = &o->s->conf.places[g];
     struct device *d = &o->devices[g];
     const uint32_t m = d->runs[0].model, n = residency_blocks(d->res, m);
-    const uint32_t all = blocks_of(place->pool_bytes);
-    const uint32_t others = blocks_of(place->state_bytes) + blocks_of(place->workspace);
-    const uint32_t ws = blocks_of(place->train_bytes);
+    const uint32_t all = blocks_of_bytes(place->pool_bytes);
+    const uint32_t others = blocks_of_bytes(place->state_bytes) + blocks_of_bytes(place->workspace);
+    const uint32_t ws = blocks_of_bytes(place->train_bytes);
     const struct tenure_room room = {.beside = all - others - ws, .without = all - others};
     const uint32_t displaced = tenure_displaced(&room, n, residency_distance(d->res, m));
 
@@ -292,7 +293,7 @@ static void pay(struct ours *o, uint32_t g)
                o->s->now_ns);
 }
 
-static void begin(struct ours *o, uint32_t g)
+static void begin_device_run(struct ours *o, uint32_t g)
 {
     struct serve *s = o->s;
     struct device *d = &o->devices[g];
@@ -303,10 +304,10 @@ static void begin(struct ours *o, uint32_t g)
         return;
     tenure_begin_run(&d->tenure, s->now_ns);
     give_up_ahead(o, g, r->model); /* its workspace, too, comes before what nobody has asked for */
-    r->is_pinned = take_memory(o, g, r->model);
+    r->is_pinned = take_device_memory(o, g, r->model);
     if (!r->is_pinned) {
         unkeep_all(o, g, INT64_MAX);
-        r->is_pinned = take_memory(o, g, r->model);
+        r->is_pinned = take_device_memory(o, g, r->model);
     }
     if (r->is_pinned) {
         residency_pin(d->res, r->model);
@@ -335,7 +336,7 @@ static void on_run(struct ours *o, uint32_t g, const struct msg_run *m)
     r->model = (uint32_t)(m->version_id - 1);
     r->is_whole = true;
     o->s->next[r->last] = SERVE_NONE;
-    begin(o, g);
+    begin_device_run(o, g);
 }
 
 static void on_part(struct ours *o, uint32_t g, const struct msg_run_part *m)
@@ -367,7 +368,7 @@ static void on_send(void *ctx, uint32_t g, const struct sh_msg *m)
         const uint32_t model = (uint32_t)(m->u.prepare.version_id - 1);
 
         if (m->u.prepare.evict == MSG_EVICT_ANY)
-            prepare(o, g, model);
+            prepare_device(o, g, model);
         else
             bring_ahead(o, g, model, m->u.prepare.evict == MSG_EVICT_STALE);
     } else if (m->type == MSG_MODEL_LOAD && o->s->conf.system) {
@@ -390,7 +391,7 @@ static void on_refuse(void *ctx, uint64_t rid, const char *rule)
 }
 
 /* A job is there, whether it goes on or a run has stopped it. */
-static bool trains(void *ctx, uint32_t g)
+static bool device_trains(void *ctx, uint32_t g)
 {
     const struct ours *o = ctx;
 
@@ -465,14 +466,14 @@ static void profile_of(const struct serve_model *m, struct msg_profile *out, siz
     }
 }
 
-static bool fits(const struct serve *s, uint32_t g, uint32_t m)
+static bool fits_device(const struct serve *s, uint32_t g, uint32_t m)
 {
     return !s->conf.system || serve_image(s, m) <= s->gpus[g].room / SERVE_BLOCK * SERVE_BLOCK;
 }
 
 static bool lives(const struct serve *s, uint32_t g, uint32_t m)
 {
-    return !s->conf.system || (s->conf.system->homes[g * s->n_models + m] && fits(s, g, m));
+    return !s->conf.system || (s->conf.system->homes[g * s->n_models + m] && fits_device(s, g, m));
 }
 
 /* It is there, or has come: with its profile, if what it measured before is not known. */
@@ -501,7 +502,7 @@ static void put_on_device(struct ours *o, uint32_t g, uint32_t m)
 }
 
 /* Of the tenant whose model it is. */
-static uint32_t tag_of(const struct serve *s, uint32_t m)
+static uint32_t model_tag(const struct serve *s, uint32_t m)
 {
     const struct serve_system *x = s->conf.system;
     uint32_t t = 0;
@@ -515,7 +516,7 @@ static uint32_t tag_of(const struct serve *s, uint32_t m)
 static int add_training(struct ours *o, uint32_t g, struct sh_err *err)
 {
     const struct serve_place *place = &o->s->conf.places[g];
-    const struct residency_need need = {.n_blocks = blocks_of(place->state_bytes),
+    const struct residency_need need = {.n_blocks = blocks_of_bytes(place->state_bytes),
                                         .kind = ARENA_TRAIN,
                                         .spare = RESIDENCY_NO_IMAGE};
     struct arena_range state;
@@ -537,7 +538,7 @@ static int add_training(struct ours *o, uint32_t g, struct sh_err *err)
     return SH_OK;
 }
 
-static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
+static int add_ours_gpu(struct ours *o, uint32_t g, struct sh_err *err)
 {
     const struct serve *s = o->s;
     int rc =
@@ -555,7 +556,7 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
     rc = rc ? rc : add_training(o, g, err);
     for (uint32_t m = 0; m < s->n_models && !rc; m++) {
         const uint64_t need = (serve_image(s, m) + SERVE_BLOCK - 1) / SERVE_BLOCK;
-        const uint32_t blocks = fits(s, g, m) ? (uint32_t)SH_MAX(need, 1u) : 1;
+        const uint32_t blocks = fits_device(s, g, m) ? (uint32_t)SH_MAX(need, 1u) : 1;
         uint32_t id;
 
         rc = residency_add(o->devices[g].res,
@@ -572,7 +573,7 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
 static void *ours_create(struct serve *s)
 {
     struct ours *o = calloc(1, sizeof(*o));
-    const struct core_hooks hooks = {o, on_send, on_refuse, trains};
+    const struct core_hooks hooks = {o, on_send, on_refuse, device_trains};
     int rc;
 
     if (!o)
@@ -586,13 +587,13 @@ static void *ours_create(struct serve *s)
     if (!rc && (!o->devices || !o->held || !o->tags))
         rc = SH_FAIL(&s->err, SH_E_NOMEM, "could not allocate devices");
     for (uint32_t m = 0; m < s->n_models && !rc; m++)
-        o->tags[m] = tag_of(s, m);
+        o->tags[m] = model_tag(s, m);
     if (!rc && s->conf.system)
         core_decide_by(&o->core, s->conf.system->options);
     if (!rc)
         rc = add_models(o, &s->err);
     for (uint32_t g = 0; g < s->conf.n_gpus && !rc; g++)
-        rc = add_gpu(o, g, &s->err);
+        rc = add_ours_gpu(o, g, &s->err);
     if (!rc && s->conf.system)
         rc = core_tenants(&o->core, s->conf.system->tenants, s->trace->tenants.n, &s->err);
     for (size_t t = 0; t < s->trace->tenants.n && !rc && !s->conf.system; t++)
@@ -605,7 +606,7 @@ static void *ours_create(struct serve *s)
 
 /* ------------------------------------------------------------------ events */
 
-static void turn(struct ours *o)
+static void turn_ours(struct ours *o)
 {
     struct serve *s = o->s;
 
@@ -630,7 +631,7 @@ static void arrived(void *p, uint32_t i)
     core_open(&o->core, i + 1, o->s->trace->tenants.items[r->tenant], 1 + (int64_t)r->model,
               o->s->conf.system ? 0 : o->s->models[r->model].slo_ns);
     core_ready(&o->core, i + 1, serve_samples(o->s, i));
-    turn(o);
+    turn_ours(o);
 }
 
 static void idle(void *p, uint32_t g)
@@ -649,7 +650,7 @@ static void idle(void *p, uint32_t g)
     memmove(&d->runs[0], &d->runs[1], (--d->n_runs) * sizeof(d->runs[0]));
     d->is_on = false;
     tenure_end_run(&d->tenure, s->now_ns);
-    begin(o, g);
+    begin_device_run(o, g);
     settle_training(o, g);
     core_run_done(
         &o->core, g,
@@ -659,7 +660,7 @@ static void idle(void *p, uint32_t g)
                                .busy_ns = took,
                                .resident_bytes = r.is_pinned ? serve_image(s, r.model) : 0,
                                .cold = d->was_cold});
-    turn(o);
+    turn_ours(o);
 }
 
 static void tick(struct ours *o)
@@ -693,10 +694,10 @@ static void timer(void *p, uint32_t arg)
     } else if (arg & TIMER_UNLOAD) {
         residency_truncate(o->devices[at / n].res, at % n, 0);
         core_gone(&o->core, at / n, at % n + 1);
-    } else if (fits(o->s, at / n, at % n)) {
+    } else if (fits_device(o->s, at / n, at % n)) {
         loaded(o, at / n, at % n);
     }
-    turn(o);
+    turn_ours(o);
 }
 
 const struct serve_policy SERVE_OURS = {"ours",  true, ours_create, ours_destroy,

@@ -15,7 +15,7 @@
 #define MAX_NAMES 1000000u
 #define SLOT_FREE UINT32_MAX
 
-static uint32_t *slot_of(const struct trace_names *names, const char *name)
+static uint32_t *trace_name_slot(const struct trace_names *names, const char *name)
 {
     size_t i = sh_hash_name(name) & (names->n_slots - 1);
 
@@ -24,7 +24,7 @@ static uint32_t *slot_of(const struct trace_names *names, const char *name)
     return &names->slots[i];
 }
 
-static int widen(struct trace_names *names, struct sh_err *err)
+static int widen_names(struct trace_names *names, struct sh_err *err)
 {
     const size_t n = SH_MAX(names->n_slots * 2, (size_t)64);
     uint32_t *slots = malloc(n * sizeof(*slots));
@@ -37,18 +37,18 @@ static int widen(struct trace_names *names, struct sh_err *err)
     for (size_t i = 0; i < n; i++)
         slots[i] = SLOT_FREE;
     for (size_t i = 0; i < names->n; i++)
-        *slot_of(names, names->items[i]) = (uint32_t)i;
+        *trace_name_slot(names, names->items[i]) = (uint32_t)i;
     return SH_OK;
 }
 
 int trace__name(struct trace_names *names, const char *name, uint32_t *out, struct sh_err *err)
 {
-    int rc = 2 * (names->n + 1) > names->n_slots ? widen(names, err) : SH_OK;
+    int rc = 2 * (names->n + 1) > names->n_slots ? widen_names(names, err) : SH_OK;
     uint32_t *slot;
 
     if (rc)
         return rc;
-    slot = slot_of(names, name);
+    slot = trace_name_slot(names, name);
     if (*slot == SLOT_FREE) {
         rc = sh_grow(&names->items, &names->cap, names->n + 1, sizeof(names->items[0]), MAX_NAMES,
                      "names of a trace", err);
@@ -64,7 +64,7 @@ int trace__name(struct trace_names *names, const char *name, uint32_t *out, stru
 
 bool trace__find(const struct trace_names *names, const char *name, uint32_t *out)
 {
-    const uint32_t slot = names->n ? *slot_of(names, name) : SLOT_FREE;
+    const uint32_t slot = names->n ? *trace_name_slot(names, name) : SLOT_FREE;
 
     *out = slot;
     return slot != SLOT_FREE;
@@ -166,7 +166,7 @@ bool trace__number(const char *text, double *out)
 }
 
 /* Days since 1970 of the proleptic Gregorian calendar (Fliegel and Van Flandern, 1968). */
-static int64_t days_of(int64_t y, int64_t m, int64_t d)
+static int64_t days_since_1970(int64_t y, int64_t m, int64_t d)
 {
     const int64_t a = (m - 14) / 12;
 
@@ -183,6 +183,7 @@ bool trace__time(const char *text, int64_t *ns_out)
         !trace__number(text + used, &s) || mo < 1 || mo > 12 || d < 1 || d > 31 || h < 0 ||
         h > 23 || mi < 0 || mi > 59 || s < 0 || s >= 61)
         return false;
-    *ns_out = SH_S(((days_of(y, mo, d) * 24 + h) * 60 + mi) * 60) + (int64_t)llround(s * 1e9);
+    *ns_out =
+        SH_S(((days_since_1970(y, mo, d) * 24 + h) * 60 + mi) * 60) + (int64_t)llround(s * 1e9);
     return true;
 }

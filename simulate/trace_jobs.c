@@ -10,8 +10,8 @@
 #define MAX_GPUS 4096
 #define MAX_S 1e9
 
-static int add(struct trace_jobs *t, double at_s, double run_s, double gpus, const char *tenant,
-               struct sh_err *err)
+static int add_trace_job(struct trace_jobs *t, double at_s, double run_s, double gpus,
+                         const char *tenant, struct sh_err *err)
 {
     struct trace_job j = {.at_ns = (int64_t)(at_s * 1e9), .gpus = (uint32_t)gpus};
     int rc;
@@ -47,7 +47,7 @@ static int read_philly(struct trace__file *f, struct trace_jobs *t, struct sh_er
             return trace__bad(f, "duration", err);
         if (!trace__number(trace__cell(f, gpus), &n))
             return trace__bad(f, "num_gpus", err);
-        rc = add(t, (double)(ns / SH_S(1)), run_s, n, trace__cell(f, tenant), err);
+        rc = add_trace_job(t, (double)(ns / SH_S(1)), run_s, n, trace__cell(f, tenant), err);
         if (rc)
             return rc;
     }
@@ -74,14 +74,14 @@ static int read_alibaba(struct trace__file *f, struct trace_jobs *t, struct sh_e
         if (!trace__number(trace__cell(f, to), &to_s) ||
             strcmp(trace__cell(f, phase), "Running") == 0)
             to_s = 0;
-        rc = add(t, from_s, to_s - began_s, n, trace__cell(f, tenant), err);
+        rc = add_trace_job(t, from_s, to_s - began_s, n, trace__cell(f, tenant), err);
         if (rc)
             return rc;
     }
     return rc;
 }
 
-static int by_arrival(const void *a, const void *b)
+static int by_job_arrival(const void *a, const void *b)
 {
     const struct trace_job *x = a, *y = b;
 
@@ -101,7 +101,7 @@ void trace_jobs_fini(struct trace_jobs *t)
     *t = (struct trace_jobs){0};
 }
 
-static int read_rows(struct trace__file *f, struct trace_jobs *t, struct sh_err *err)
+static int read_job_rows(struct trace__file *f, struct trace_jobs *t, struct sh_err *err)
 {
     int rc;
 
@@ -125,14 +125,14 @@ int trace_jobs_read(const char *path, struct trace_jobs *out, struct sh_err *err
 
     *out = (struct trace_jobs){0};
     if (!rc)
-        rc = read_rows(&f, out, err);
+        rc = read_job_rows(&f, out, err);
     trace__close(&f);
     if (rc) {
         trace_jobs_fini(out);
         return rc;
     }
     if (out->n)
-        qsort(out->items, out->n, sizeof(out->items[0]), by_arrival);
+        qsort(out->items, out->n, sizeof(out->items[0]), by_job_arrival);
     for (size_t i = out->n; i-- > 0;)
         out->items[i].at_ns -= out->items[0].at_ns;
     return SH_OK;

@@ -14,13 +14,13 @@
 #define WINDOW_S 600. /* of a row of servegen */
 #define MINUTES 1440
 
-static double unit(uint64_t *seed) /* above 0, below 1 */
+static double unit_random(uint64_t *seed) /* above 0, below 1 */
 {
     return ((double)draw_bits(seed) + 0.5) / 9007199254740992.0;
 }
 
-static int add(struct trace_requests *t, int64_t at_ns, uint32_t tenant, uint32_t model,
-               struct sh_err *err)
+static int add_trace_request(struct trace_requests *t, int64_t at_ns, uint32_t tenant,
+                             uint32_t model, struct sh_err *err)
 {
     int rc = sh_grow(&t->items, &t->cap, t->n + 1, sizeof(t->items[0]), MAX_REQUESTS,
                      "requests of a trace", err);
@@ -53,7 +53,7 @@ static int read_events(struct trace__file *f, struct trace_requests *t, const ch
         if (!rc)
             rc = trace__name(&t->models, trace__cell(f, model), &model_i, err);
         if (!rc)
-            rc = add(t, ns, tenant_i, model_i, err);
+            rc = add_trace_request(t, ns, tenant_i, model_i, err);
         if (rc)
             return rc;
     }
@@ -85,7 +85,8 @@ static int read_minutes(struct trace__file *f, struct trace_requests *t,
             if (!trace__number(trace__cell(f, first + m), &count) || count < 0 || count > 1e9)
                 return trace__bad(f, "a minute", err);
             for (double k = 0; k < count && !rc; k++)
-                rc = add(t, (int64_t)(60e9 * (m + unit(&seed)) / part->speed), tenant, model, err);
+                rc = add_trace_request(t, (int64_t)(60e9 * (m + unit_random(&seed)) / part->speed),
+                                       tenant, model, err);
         }
         if (rc)
             return rc;
@@ -103,22 +104,23 @@ static double gamma_of(uint64_t *seed, double shape)
 
     do {
         do {
-            x = sqrt(-2 * log(unit(seed))) * cos(2 * 3.14159265358979323846 * unit(seed));
+            x = sqrt(-2 * log(unit_random(seed))) *
+                cos(2 * 3.14159265358979323846 * unit_random(seed));
             v = pow(1 + c * x, 3);
         } while (v <= 0);
-    } while (log(unit(seed)) >= 0.5 * x * x + a - a * v + a * log(v));
+    } while (log(unit_random(seed)) >= 0.5 * x * x + a - a * v + a * log(v));
     y = a * v;
-    return (shape < 1 ? y * pow(unit(seed), 1 / shape) : y) / shape;
+    return (shape < 1 ? y * pow(unit_random(seed), 1 / shape) : y) / shape;
 }
 
 /* Time to the next request, mean 1: the row names the family and its shape. */
-static double gap(uint64_t *seed, const char *family, double shape)
+static double arrival_gap(uint64_t *seed, const char *family, double shape)
 {
     if (strcmp(family, "Gamma") == 0 && shape > 0.01)
         return gamma_of(seed, shape);
     if (strcmp(family, "Weibull") == 0 && shape > 0.05)
-        return pow(-log(unit(seed)), 1 / shape) / tgamma(1 + 1 / shape);
-    return -log(unit(seed));
+        return pow(-log(unit_random(seed)), 1 / shape) / tgamma(1 + 1 / shape);
+    return -log(unit_random(seed));
 }
 
 /* Rows: start of a window in seconds, requests a second, their coefficient of variation, the family
@@ -141,10 +143,11 @@ static int read_client(struct trace__file *f, struct trace_requests *t, uint32_t
             continue;
         if (!trace__number(trace__cell(f, 4), &shape))
             shape = 1;
-        for (double s = gap(&seed, trace__cell(f, 3), shape) / rate * unit(&seed);
-             s < WINDOW_S && !rc; s += gap(&seed, trace__cell(f, 3), shape) / rate)
+        for (double s = arrival_gap(&seed, trace__cell(f, 3), shape) / rate * unit_random(&seed);
+             s < WINDOW_S && !rc; s += arrival_gap(&seed, trace__cell(f, 3), shape) / rate)
             if (from_s + s >= part->from_s && from_s + s < end_s)
-                rc = add(t, (int64_t)((from_s + s) * 1e9 / part->speed), client, client, err);
+                rc = add_trace_request(t, (int64_t)((from_s + s) * 1e9 / part->speed), client,
+                                       client, err);
         if (rc)
             return rc;
     }
@@ -187,7 +190,7 @@ static int read_clients(const char *path, struct trace_requests *t, const struct
 
 /* ------------------------------------------------------------------ all */
 
-static int by_arrival(const void *a, const void *b)
+static int by_request_arrival(const void *a, const void *b)
 {
     const struct trace_request *x = a, *y = b;
 
@@ -202,8 +205,8 @@ void trace_requests_fini(struct trace_requests *t)
     *t = (struct trace_requests){0};
 }
 
-static int read_rows(struct trace__file *f, struct trace_requests *t, const struct trace_part *part,
-                     struct sh_err *err)
+static int read_request_rows(struct trace__file *f, struct trace_requests *t,
+                             const struct trace_part *part, struct sh_err *err)
 {
     int rc;
 
@@ -225,12 +228,13 @@ static int read_rows(struct trace__file *f, struct trace_requests *t, const stru
 }
 
 /* Equal times in the order of the file: qsort() need not keep it. */
-static void in_order(struct trace_requests *t)
+static void is_in_order(struct trace_requests *t)
 {
     for (size_t i = 1; i < t->n; i++) {
         if (t->items[i].at_ns >= t->items[i - 1].at_ns)
             continue;
-        qsort(t->items, t->n, sizeof(t->items[0]), by_arrival); /* glibc's is a merge sort */
+        qsort(t->items, t->n, sizeof(t->items[0]),
+              by_request_arrival); /* glibc's is a merge sort */
         return;
     }
 }
@@ -250,7 +254,7 @@ int trace_requests_read(const char *path, const struct trace_part *part, struct 
     } else {
         rc = trace__open(&f, path, ',', err);
         if (!rc)
-            rc = read_rows(&f, out, part, err);
+            rc = read_request_rows(&f, out, part, err);
         trace__close(&f);
     }
     if (!rc && !out->n)
@@ -259,7 +263,7 @@ int trace_requests_read(const char *path, const struct trace_part *part, struct 
         trace_requests_fini(out);
         return rc;
     }
-    in_order(out);
+    is_in_order(out);
     for (size_t i = out->n; i-- > 0;)
         out->items[i].at_ns -= out->items[0].at_ns;
     return SH_OK;

@@ -51,22 +51,22 @@ static int64_t work_ns(double s)
     return ns_of(SH_MAX(s, 1e-3));
 }
 
-static bool is_in(const char *states, const char *state)
+static bool is_in_states(const char *states, const char *state)
 {
     return sh_words_have(states, state);
 }
 
-static bool is_live(const struct row *r)
+static bool is_job_live(const struct row *r)
 {
-    return is_in(SH_JOB_LIVE(SH_JOB_TEXT, ","), r->state);
+    return is_in_states(SH_JOB_LIVE(SH_JOB_TEXT, ","), r->state);
 }
 
 static bool is_on_executor(const struct row *r)
 {
-    return is_in(SH_JOB_ON_EXECUTOR(SH_JOB_TEXT, ","), r->state);
+    return is_in_states(SH_JOB_ON_EXECUTOR(SH_JOB_TEXT, ","), r->state);
 }
 
-static int read_row(const json_t *obj, struct row *r, struct sh_err *err)
+static int read_job_row(const json_t *obj, struct row *r, struct sh_err *err)
 {
     const double most_s = 1e10;
     const struct sh_json_field f[] = {
@@ -129,7 +129,7 @@ static int by_end(const void *a, const void *b)
 }
 
 /* As a new leader does with the jobs that ended (scheduler/database/store_past.c). */
-static int learn(struct reading *x, struct sh_err *err)
+static int learn_from_past(struct reading *x, struct sh_err *err)
 {
     const struct row **ended = calloc(x->n + 1, sizeof(struct row *));
     size_t n = 0;
@@ -153,7 +153,7 @@ static int learn(struct reading *x, struct sh_err *err)
     return SH_OK;
 }
 
-static void estimate(struct reading *x, struct row *r)
+static void estimate_job(struct reading *x, struct row *r)
 {
     const struct past_like like = like_of(r);
     const int64_t steps = SH_MAX(r->steps, r->step), done = r->step + r->redone;
@@ -177,7 +177,7 @@ static void estimate(struct reading *x, struct row *r)
 
 /* ------------------------------------------------------------------ what takes part */
 
-static void add_part(struct reading *x, const struct row *r, bool comes)
+static void add_job_part(struct reading *x, const struct row *r, bool comes)
 {
     const double at_s = comes ? x->window_s - r->created_s : -r->queued_s;
 
@@ -186,7 +186,7 @@ static void add_part(struct reading *x, const struct row *r, bool comes)
 }
 
 /* Those that wait or run; those that came in the last hours and were not given up come again. */
-static int choose(struct reading *x, struct sh_err *err)
+static int choose_jobs(struct reading *x, struct sh_err *err)
 {
     x->parts = calloc(2 * x->n + 1, sizeof(*x->parts));
     if (!x->parts)
@@ -195,14 +195,14 @@ static int choose(struct reading *x, struct sh_err *err)
         const struct row *r = &x->rows[i];
 
         if (is_on_executor(r) || strcmp(r->state, "QUEUED") == 0)
-            add_part(x, r, false);
-        if (r->created_s < x->window_s && (is_live(r) || strcmp(r->state, "SUCCEEDED") == 0))
-            add_part(x, r, true);
+            add_job_part(x, r, false);
+        if (r->created_s < x->window_s && (is_job_live(r) || strcmp(r->state, "SUCCEEDED") == 0))
+            add_job_part(x, r, true);
     }
     return SH_OK;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_row_place(const void *a, const void *b)
 {
     const struct part *x = a, *y = b;
 
@@ -216,7 +216,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Jobs of a line are alike in all that could hold one back and not another (lines.h). */
-static int line_of(struct reading *x, const struct row *r, uint32_t *out, struct sh_err *err)
+static int row_line(struct reading *x, const struct row *r, uint32_t *out, struct sh_err *err)
 {
     char key[512];
 
@@ -232,7 +232,7 @@ static void set_run(struct reading *x, const struct row *r, bool *is_taken, stru
 {
     const double left_s = r->step_s * (double)(r->steps - r->step);
     const double had_s = isnan(r->since_s) ? 0 : SH_MAX(r->since_s, 0.0);
-    const bool ends = is_in("COMPLETING,CANCELLING", r->state);
+    const bool ends = is_in_states("COMPLETING,CANCELLING", r->state);
     const double rest_s = ends ? (double)x->w->stop_ns / 1e9
                                : left_s + (r->step ? 0 : SH_MAX(r->start_s - had_s, 0.0));
 
@@ -248,7 +248,8 @@ static void set_run(struct reading *x, const struct row *r, bool *is_taken, stru
     of->run_ns = SH_MAX(ns_of(had_s) + ns_of(rest_s) - more->start_ns, SH_MS(1));
 }
 
-static int add(struct reading *x, const struct part *p, bool *is_taken, struct sh_err *err)
+static int add_world_job(struct reading *x, const struct part *p, bool *is_taken,
+                         struct sh_err *err)
 {
     const struct row *r = p->row;
     struct world *w = x->w;
@@ -277,12 +278,12 @@ static int add(struct reading *x, const struct part *p, bool *is_taken, struct s
         set_run(x, r, is_taken, of, more);
     else if (!p->comes)
         of->run_ns = work_ns(r->step_s * (double)(r->steps - r->step));
-    return line_of(x, r, &more->line, err);
+    return row_line(x, r, &more->line, err);
 }
 
 /* ------------------------------------------------------------------ all */
 
-static int find_names(struct reading *x, struct sh_err *err)
+static int find_row_names(struct reading *x, struct sh_err *err)
 {
     const size_t n_tenants = x->w->tenants.n;
     int rc = SH_OK;
@@ -310,7 +311,7 @@ static int find_names(struct reading *x, struct sh_err *err)
     return rc;
 }
 
-static int take(struct reading *x, struct sh_err *err)
+static int take_job_parts(struct reading *x, struct sh_err *err)
 {
     struct world *w = x->w;
     const size_t n = x->n_parts;
@@ -322,9 +323,9 @@ static int take(struct reading *x, struct sh_err *err)
     if (!is_taken || !w->jobs.items || !w->more)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", n);
     if (!rc && n)
-        qsort(x->parts, n, sizeof(*x->parts), by_place);
+        qsort(x->parts, n, sizeof(*x->parts), by_row_place);
     for (size_t i = 0; i < n && !rc; i++)
-        rc = add(x, &x->parts[i], is_taken, err);
+        rc = add_world_job(x, &x->parts[i], is_taken, err);
     w->jobs.tenants.n = w->tenants.n;
     w->n_lines = x->lines.n;
     free(is_taken);
@@ -340,17 +341,17 @@ int world__jobs(const json_t *rows, double hours, struct world *w, struct sh_err
     if (!x.rows)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", x.n);
     for (size_t i = 0; i < x.n && !rc; i++)
-        rc = read_row(json_array_get(rows, i), &x.rows[i], err);
+        rc = read_job_row(json_array_get(rows, i), &x.rows[i], err);
     if (!rc)
-        rc = find_names(&x, err);
+        rc = find_row_names(&x, err);
     if (!rc)
-        rc = learn(&x, err);
+        rc = learn_from_past(&x, err);
     for (size_t i = 0; i < x.n && !rc; i++)
-        estimate(&x, &x.rows[i]);
+        estimate_job(&x, &x.rows[i]);
     if (!rc)
-        rc = choose(&x, err);
+        rc = choose_jobs(&x, err);
     if (!rc)
-        rc = take(&x, err);
+        rc = take_job_parts(&x, err);
     free(x.rows);
     free(x.parts);
     trace__names_fini(&x.lines);

@@ -40,7 +40,7 @@ static void read_times(const json_t *list, uint32_t batch, bool is_cold, struct 
 }
 
 /* All of them, or none: another release may know of others. */
-static void read_numbers(const json_t *list, double most, double *out, size_t n)
+static void read_number_list(const json_t *list, double most, double *out, size_t n)
 {
     for (size_t i = 0; i < n && json_array_size(list) == n; i++) {
         const double v = json_number_value(json_array_get(list, i));
@@ -72,8 +72,8 @@ static int read_learnt(const json_t *rows, struct predict *p, struct sh_err *err
             break;
         read_times(times, (uint32_t)batch, false, p);
         read_times(cold, (uint32_t)batch, true, p);
-        read_numbers(stretch, 4, p->stretch, SH_ARRAY_LEN(p->stretch));
-        read_numbers(after, 1, p->after, SH_ARRAY_LEN(p->after));
+        read_number_list(stretch, 4, p->stretch, SH_ARRAY_LEN(p->stretch));
+        read_number_list(after, 1, p->after, SH_ARRAY_LEN(p->after));
     }
     return rc;
 }
@@ -243,7 +243,7 @@ static int read_version(const json_t *obj, struct world *w, size_t i, struct sh_
     return rc;
 }
 
-static void take_places(struct world *w)
+static void take_version_places(struct world *w)
 {
     for (size_t g = 0; g < w->n_gpus; g++) {
         const struct world_gpu *x = &w->gpus[g];
@@ -277,7 +277,7 @@ int world__models(const json_t *rows, struct world *w, struct sh_err *err)
     if (!q->models || !q->rows || !q->learnt || !q->is_shared || !q->places || !q->homes ||
         !q->resident)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu versions", n);
-    take_places(w);
+    take_version_places(w);
     for (size_t i = 0; i < n && !rc; i++)
         rc = read_version(json_array_get(rows, i), w, i, err);
     return rc;

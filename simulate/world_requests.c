@@ -18,13 +18,13 @@ struct reading {
     uint64_t seed;
 };
 
-static double unit(struct reading *r) /* below 1 */
+static double unit_of_reading(struct reading *r) /* below 1 */
 {
     return (double)draw_bits(&r->seed) / 9007199254740992.0;
 }
 
-static int add(struct reading *r, int64_t at_ns, uint32_t tenant, uint32_t version, uint32_t batch,
-               struct sh_err *err)
+static int add_world_request(struct reading *r, int64_t at_ns, uint32_t tenant, uint32_t version,
+                             uint32_t batch, struct sh_err *err)
 {
     struct trace_requests *t = &r->w->requests.trace;
     int rc = sh_grow(&t->items, &t->cap, t->n + 1, sizeof(t->items[0]), WORLD_MAX_REQUESTS,
@@ -46,7 +46,7 @@ struct sizes { /* of the requests of a row, in samples */
     double n;
 };
 
-static void read_sizes(const json_t *list, struct sizes *out)
+static void read_sample_sizes(const json_t *list, struct sizes *out)
 {
     const json_t *pair;
     size_t i;
@@ -67,7 +67,7 @@ static void read_sizes(const json_t *list, struct sizes *out)
 
 static uint32_t draw_size(struct reading *r, const struct sizes *s, uint32_t most)
 {
-    double at = unit(r) * s->n;
+    double at = unit_of_reading(r) * s->n;
     uint32_t i = 0;
 
     if (!s->n_of)
@@ -83,7 +83,7 @@ struct row {
     json_t *sizes;
 };
 
-static int read_row(const json_t *obj, struct row *out, struct sh_err *err)
+static int read_request_row(const json_t *obj, struct row *out, struct sh_err *err)
 {
     const struct sh_json_field f[] = {
         {"tenant", SH_JSON_STR, &out->tenant, .required = true},
@@ -100,7 +100,8 @@ static int read_row(const json_t *obj, struct row *out, struct sh_err *err)
 
 /* "12 3*2 5": distances from one moment to the next, in units, and how many came in each. Where in
  * its moment a request came is not known: anywhere. */
-static int add_row(struct reading *r, const struct row *row, int64_t from_ns, struct sh_err *err)
+static int add_request_row(struct reading *r, const struct row *row, int64_t from_ns,
+                           struct sh_err *err)
 {
     struct world_requests *q = &r->w->requests;
     const uint32_t version = (uint32_t)(uintptr_t)idmap_get(&r->versions, (uint64_t)row->version);
@@ -114,7 +115,7 @@ static int add_row(struct reading *r, const struct row *row, int64_t from_ns, st
         q->left_out += (size_t)row->requests;
         return SH_OK;
     }
-    read_sizes(row->sizes, &sizes);
+    read_sample_sizes(row->sizes, &sizes);
     while (*p && !rc) {
         unsigned long n = 1, gap = strtoul(p, &p, 10);
 
@@ -128,10 +129,10 @@ static int add_row(struct reading *r, const struct row *row, int64_t from_ns, st
             return SH_FAIL(err, SH_E_INVALID, "arrivals: a moment is more than %g s away",
                            WORLD_MAX_S);
         for (unsigned long i = 0; i < n && !rc; i++) {
-            const double ms = ((double)at + unit(r)) * (double)row->unit_ms;
+            const double ms = ((double)at + unit_of_reading(r)) * (double)row->unit_ms;
 
-            rc = add(r, from_ns + (int64_t)(ms * 1e6), tenant, version - 1,
-                     draw_size(r, &sizes, q->rows[version - 1].max_batch), err);
+            rc = add_world_request(r, from_ns + (int64_t)(ms * 1e6), tenant, version - 1,
+                                   draw_size(r, &sizes, q->rows[version - 1].max_batch), err);
         }
     }
     return rc;
@@ -160,9 +161,9 @@ static int read_slice(struct reading *r, const json_t *obj, double hours, struct
     q->seconds = SH_MAX(q->seconds, q->from_s - ago_s + seconds);
     json_array_foreach(rows, i, one)
     {
-        rc = read_row(one, &row, err);
+        rc = read_request_row(one, &row, err);
         if (!rc)
-            rc = add_row(r, &row, (int64_t)((q->from_s - ago_s) * 1e9), err);
+            rc = add_request_row(r, &row, (int64_t)((q->from_s - ago_s) * 1e9), err);
         if (rc)
             break;
     }
@@ -199,7 +200,8 @@ static bool version_of(const struct world *w, const char *tenant, const char *na
     return best != NULL;
 }
 
-static int read_line(struct reading *r, struct trace__file *f, const int col[4], struct sh_err *err)
+static int read_request_line(struct reading *r, struct trace__file *f, const int col[4],
+                             struct sh_err *err)
 {
     const char *tenant = trace__cell(f, col[1]), *model = trace__cell(f, col[2]);
     uint32_t tenant_i, version;
@@ -215,7 +217,7 @@ static int read_line(struct reading *r, struct trace__file *f, const int col[4],
         (!trace__number(trace__cell(f, col[3]), &batch) || !(batch >= 1) ||
          batch > r->w->requests.rows[version].max_batch || batch != trunc(batch)))
         return trace__bad(f, "batch", err);
-    return add(r, (int64_t)(at_s * 1e9), tenant_i, version, (uint32_t)batch, err);
+    return add_world_request(r, (int64_t)(at_s * 1e9), tenant_i, version, (uint32_t)batch, err);
 }
 
 static int read_trace(struct reading *r, const char *text, struct sh_err *err)
@@ -235,14 +237,14 @@ static int read_trace(struct reading *r, const char *text, struct sh_err *err)
                          "the first line of the trace names its columns: at_s,tenant,model,batch");
     }
     while (!rc && trace__next(&f, &rc, err))
-        rc = read_line(r, &f, col, err);
+        rc = read_request_line(r, &f, col, err);
     trace__close(&f);
     return rc;
 }
 
 /* ------------------------------------------------------------------ all */
 
-static int by_time(const void *a, const void *b)
+static int by_row_time(const void *a, const void *b)
 {
     const struct trace_request *x = a, *y = b;
 
@@ -278,7 +280,7 @@ int world__requests(const json_t *slices, double hours, const char *trace, struc
         }
     }
     if (q->trace.n)
-        qsort(q->trace.items, q->trace.n, sizeof(q->trace.items[0]), by_time);
+        qsort(q->trace.items, q->trace.n, sizeof(q->trace.items[0]), by_row_time);
     if (q->trace.n && trace)
         q->seconds = (double)q->trace.items[q->trace.n - 1].at_ns / 1e9;
     idmap_fini(&r.versions);

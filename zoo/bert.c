@@ -134,7 +134,7 @@ static uint32_t embed(struct zoo *z, uint32_t ids, int64_t seq)
 }
 
 /* (1 - mask) * -10000 as [N, 1, 1, seq]. */
-static uint32_t mask_bias(struct zoo *z, uint32_t mask, int64_t seq)
+static uint32_t bert_mask_bias(struct zoo *z, uint32_t mask, int64_t seq)
 {
     struct graph_node *n;
     uint32_t m = zoo_node(z, NULL, "Cast", &mask, 1, &n);
@@ -155,7 +155,7 @@ int zoo_bert_base(struct zoo *z, int64_t seq, struct graph **out)
         return SH_FAIL(z->err, SH_E_INVALID, "a sequence has 1 to %d tokens", POSITIONS);
     ids = zoo_input(z, "input_ids", SH_I64, 2, dims);
     mask = zoo_input(z, "attention_mask", SH_I64, 2, dims);
-    mask = mask_bias(z, mask, seq);
+    mask = bert_mask_bias(z, mask, seq);
     x = embed(z, ids, seq);
     for (int i = 0; i < 12; i++) {
         char layer[48];

@@ -24,8 +24,8 @@ static const struct sh_conf_table TABLE = {
     "MODEL one of resnet18 resnet50 resnet152 inception-v3 bert-base digits-cnn.",
     OPTS, SH_ARRAY_LEN(OPTS), sizeof(struct zoo_conf)};
 
-static int build(struct zoo *z, const char *model, const struct zoo_conf *c, struct graph **out,
-                 struct sh_err *err)
+static int build_model(struct zoo *z, const char *model, const struct zoo_conf *c,
+                       struct graph **out, struct sh_err *err)
 {
     if (strcmp(model, "resnet18") == 0)
         return zoo_resnet(z, 18, out);
@@ -42,7 +42,7 @@ static int build(struct zoo *z, const char *model, const struct zoo_conf *c, str
     return SH_FAIL(err, SH_E_INVALID, "there is no model \"%s\"; see shunt-zoo --help", model);
 }
 
-static int run(const struct zoo_conf *c, char **rest, int n_rest, struct sh_err *err)
+static int run_zoo(const struct zoo_conf *c, char **rest, int n_rest, struct sh_err *err)
 {
     enum zoo_form form = ZOO_INFERENCE;
     struct graph *g = NULL;
@@ -57,7 +57,7 @@ static int run(const struct zoo_conf *c, char **rest, int n_rest, struct sh_err 
         return SH_FAIL(err, SH_E_INVALID, "--form is inference or training, not \"%s\"", c->form);
     rc = zoo_init(&z, form, (uint64_t)c->seed, err);
     if (!rc)
-        rc = build(&z, rest[0], c, &g, err);
+        rc = build_model(&z, rest[0], c, &g, err);
     if (!rc)
         rc = onnx_write(g, c->out, err);
     graph_free(g);
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
 
     rc = sh_conf_load(&TABLE, &c, argc, argv, &rest, &n_rest, &action, &err);
     if (!rc && action == SH_CONF_RUN)
-        rc = run(&c, rest, n_rest, &err);
+        rc = run_zoo(&c, rest, n_rest, &err);
     sh_conf_free(&TABLE, &c);
     if (rc)
         fprintf(stderr, "shunt-zoo: %s%s%s%s\n", err.msg, err.detail[0] ? " (" : "", err.detail,

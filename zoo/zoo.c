@@ -54,7 +54,7 @@ int zoo_finish(struct zoo *z, uint32_t output, int64_t classes, struct graph **o
     return SH_OK;
 }
 
-static uint64_t next(struct zoo *z)
+static uint64_t next_zoo_random(struct zoo *z)
 {
     uint64_t v = (z->rng += 0x9e3779b97f4a7c15u);
 
@@ -66,16 +66,16 @@ static uint64_t next(struct zoo *z)
 /* Box-Muller makes two at a time. */
 static void normal_pair(struct zoo *z, float out[static 2])
 {
-    double u = ((double)(next(z) >> 11) + 1) / 9007199254740993.0;
-    double v = 6.283185307179586 * (double)(next(z) >> 11) / 9007199254740992.0;
+    double u = ((double)(next_zoo_random(z) >> 11) + 1) / 9007199254740993.0;
+    double v = 6.283185307179586 * (double)(next_zoo_random(z) >> 11) / 9007199254740992.0;
     float r = (float)sqrt(-2 * log(u));
 
     out[0] = r * cosf((float)v);
     out[1] = r * sinf((float)v);
 }
 
-static uint32_t add_value(struct zoo *z, const char *name, enum sh_dtype t, int rank,
-                          const int64_t *dims)
+static uint32_t add_zoo_value(struct zoo *z, const char *name, enum sh_dtype t, int rank,
+                              const int64_t *dims)
 {
     uint32_t v = GRAPH_NONE;
     char made[32];
@@ -92,7 +92,7 @@ static uint32_t add_value(struct zoo *z, const char *name, enum sh_dtype t, int 
 
 uint32_t zoo_input(struct zoo *z, const char *name, enum sh_dtype t, int rank, const int64_t *dims)
 {
-    uint32_t v = add_value(z, name, t, rank, dims), *grown;
+    uint32_t v = add_zoo_value(z, name, t, rank, dims), *grown;
 
     if (z->rc)
         return GRAPH_NONE;
@@ -107,8 +107,8 @@ uint32_t zoo_input(struct zoo *z, const char *name, enum sh_dtype t, int rank, c
 }
 
 /* TAKES data. */
-static uint32_t add_const(struct zoo *z, const char *name, enum sh_dtype t, int rank,
-                          const int64_t *dims, void *data)
+static uint32_t add_zoo_const(struct zoo *z, const char *name, enum sh_dtype t, int rank,
+                              const int64_t *dims, void *data)
 {
     uint32_t v = GRAPH_NONE;
     char made[32];
@@ -125,7 +125,7 @@ static uint32_t add_const(struct zoo *z, const char *name, enum sh_dtype t, int 
     return v;
 }
 
-static size_t product(int rank, const int64_t *dims)
+static size_t elements_of(int rank, const int64_t *dims)
 {
     size_t n = 1;
 
@@ -138,7 +138,7 @@ static uint32_t add_floats(struct zoo *z, const char *name, int rank, const int6
                            double std, float mean)
 {
     float *data, pair[2] = {0, 0};
-    size_t n = product(rank, dims);
+    size_t n = elements_of(rank, dims);
     uint32_t v;
 
     if (z->rc)
@@ -153,7 +153,7 @@ static uint32_t add_floats(struct zoo *z, const char *name, int rank, const int6
             normal_pair(z, pair);
         data[i] = mean + (float)std * pair[i % 2];
     }
-    v = add_const(z, name, SH_F32, rank, dims, data);
+    v = add_zoo_const(z, name, SH_F32, rank, dims, data);
     if (!z->rc)
         z->g->values[v].is_param = name != NULL;
     return v;
@@ -176,7 +176,7 @@ uint32_t zoo_const_f32(struct zoo *z, float v)
 
 uint32_t zoo_const_i64(struct zoo *z, int rank, const int64_t *dims, const int64_t *v)
 {
-    size_t bytes = product(rank, dims) * sizeof(*v);
+    size_t bytes = elements_of(rank, dims) * sizeof(*v);
     int64_t *data;
 
     if (z->rc)
@@ -187,19 +187,19 @@ uint32_t zoo_const_i64(struct zoo *z, int rank, const int64_t *dims, const int64
         return GRAPH_NONE;
     }
     memcpy(data, v, bytes);
-    return add_const(z, NULL, SH_I64, rank, dims, data);
+    return add_zoo_const(z, NULL, SH_I64, rank, dims, data);
 }
 
 /* n_out outputs, numbered after each other; returns the first. */
-static uint32_t add_node(struct zoo *z, const char *name, const char *op, const uint32_t *in,
-                         uint32_t n_in, uint32_t n_out, struct graph_node **node)
+static uint32_t add_zoo_node(struct zoo *z, const char *name, const char *op, const uint32_t *in,
+                             uint32_t n_in, uint32_t n_out, struct graph_node **node)
 {
     uint32_t outs[5] = {0}, k = 0;
 
     if (node)
         *node = NULL;
     for (uint32_t i = 0; i < n_out; i++)
-        outs[i] = add_value(z, NULL, SH_F32, -1, NULL);
+        outs[i] = add_zoo_value(z, NULL, SH_F32, -1, NULL);
     if (z->rc)
         return GRAPH_NONE;
     z->rc = graph_add_node(z->g, name ? name : "", op, in, n_in, outs, n_out, &k, z->err);
@@ -213,7 +213,7 @@ static uint32_t add_node(struct zoo *z, const char *name, const char *op, const 
 uint32_t zoo_node(struct zoo *z, const char *name, const char *op, const uint32_t *in,
                   uint32_t n_in, struct graph_node **node)
 {
-    return add_node(z, name, op, in, n_in, 1, node);
+    return add_zoo_node(z, name, op, in, n_in, 1, node);
 }
 
 void zoo_attr_int(struct zoo *z, struct graph_node *n, const char *name, int64_t v)
@@ -270,7 +270,7 @@ uint32_t zoo_batchnorm(struct zoo *z, uint32_t x, const char *name, int64_t chan
         snprintf(pname, sizeof(pname), "%s.%s", name, PARTS[i]);
         in[i + 1] = zoo_fill(z, pname, 1, &channels, init[i]);
     }
-    y = add_node(z, name, "BatchNormalization", in, 5, training ? 3 : 1, &n);
+    y = add_zoo_node(z, name, "BatchNormalization", in, 5, training ? 3 : 1, &n);
     zoo_attr_float(z, n, "epsilon", eps);
     zoo_attr_float(z, n, "momentum", 0.9);
     if (training)
@@ -333,7 +333,7 @@ uint32_t zoo_dropout(struct zoo *z, uint32_t x, double ratio)
         return GRAPH_NONE;
     }
     *on = 1;
-    in[2] = z->rc ? (free(on), GRAPH_NONE) : add_const(z, NULL, SH_BOOL, 0, NULL, on);
+    in[2] = z->rc ? (free(on), GRAPH_NONE) : add_zoo_const(z, NULL, SH_BOOL, 0, NULL, on);
     return zoo_node(z, NULL, "Dropout", in, 3, NULL);
 }
 

@@ -118,7 +118,7 @@ int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char
 }
 
 /* Slot of the id, or the one to use for it. lock is held. */
-static struct entry *slot_of(struct auth *a, const char *id)
+static struct entry *key_slot(struct auth *a, const char *id)
 {
     uint32_t h = sh_crc32c(0, id, strlen(id));
     struct entry *worst = NULL;
@@ -140,7 +140,7 @@ static bool lookup(struct auth *a, const char *id, struct entry *out)
     const struct entry *e;
 
     pthread_mutex_lock(&a->lock);
-    e = slot_of(a, id);
+    e = key_slot(a, id);
     found = strcmp(e->id, id) == 0 && (e->known || sh_clock_ns() - e->loaded_ns < UNKNOWN_NS);
     if (found)
         *out = *e;
@@ -171,14 +171,14 @@ static uint64_t changes(struct auth *a)
 
 /* Unless a key was changed after e was read: then it may be the one that must not be kept. *out:
  * what had the slot. */
-static void insert(struct auth *a, const struct entry *e, uint64_t read_at, struct entry *out)
+static void insert_key(struct auth *a, const struct entry *e, uint64_t read_at, struct entry *out)
 {
     struct entry *slot;
 
     *out = (struct entry){.id = ""};
     pthread_mutex_lock(&a->lock);
     if (a->changes == read_at) {
-        slot = slot_of(a, e->id);
+        slot = key_slot(a, e->id);
         *out = *slot;
         entry_put(slot, e);
     }
@@ -203,7 +203,7 @@ static void renew(struct auth *a, const struct entry *e, int64_t read_ns)
     struct entry *slot;
 
     pthread_mutex_lock(&a->lock);
-    slot = slot_of(a, e->id);
+    slot = key_slot(a, e->id);
     if (strcmp(slot->id, e->id) == 0 && slot->known && slot->loaded_ns <= read_ns)
         entry_put(slot, e);
     pthread_mutex_unlock(&a->lock);
@@ -221,7 +221,7 @@ void auth_forget(struct auth *a, const char *id)
 
     pthread_mutex_lock(&a->lock);
     a->changes++;
-    e = slot_of(a, id);
+    e = key_slot(a, id);
     if (strcmp(e->id, id) == 0)
         entry_forget(e);
     pthread_mutex_unlock(&a->lock);
@@ -238,13 +238,13 @@ void auth_forget_tenant(struct auth *a, const char *tenant)
 }
 
 /* False: the cache does not hold it. */
-static bool touch(struct auth *a, const char *id, int64_t now_ms)
+static bool touch_key(struct auth *a, const char *id, int64_t now_ms)
 {
     struct entry *e;
     bool found;
 
     pthread_mutex_lock(&a->lock);
-    e = slot_of(a, id);
+    e = key_slot(a, id);
     found = strcmp(e->id, id) == 0;
     if (found)
         e->used_ms = now_ms;
@@ -252,7 +252,7 @@ static bool touch(struct auth *a, const char *id, int64_t now_ms)
     return found;
 }
 
-static int read_row(const struct db_res *res, size_t row, struct entry *out, struct sh_err *err)
+static int read_key_row(const struct db_res *res, size_t row, struct entry *out, struct sh_err *err)
 {
     const char *state = db_text(res, row, 5), *old = db_text(res, row, 10);
     int rc;
@@ -290,11 +290,11 @@ static int entry_load(struct auth *a, const char *id, struct db *db, struct entr
     *out = (struct entry){.loaded_ns = sh_clock_ns()};
     sh_strlcpy(out->id, id, sizeof(out->id));
     if (db_rows(res) > 0)
-        rc = read_row(res, 0, out, err);
+        rc = read_key_row(res, 0, out, err);
     db_res_free(res);
     if (rc)
         return rc;
-    insert(a, out, read_at, &was);
+    insert_key(a, out, read_at, &was);
     if (was.used_ms != was.written_ms && strcmp(was.id, id) != 0)
         write_use(db, was.id, was.used_ms);
     return SH_OK;
@@ -343,7 +343,7 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
     if (!e.known)
         return SH_FAIL(err, SH_E_UNAUTHENTICATED, "the API key was revoked");
     *out = e.who;
-    if (now_ms - e.used_ms >= USED_STEP_MS && !touch(a, id, now_ms) && db)
+    if (now_ms - e.used_ms >= USED_STEP_MS && !touch_key(a, id, now_ms) && db)
         write_use(db, id, now_ms);
     return SH_OK;
 }
@@ -387,7 +387,7 @@ int auth_refresh(struct auth *a, struct db *db, struct sh_err *err)
         for (size_t i = 0; !rc && i < db_rows(res); i++) {
             struct entry e;
 
-            rc = read_row(res, i, &e, err);
+            rc = read_key_row(res, i, &e, err);
             if (!rc)
                 renew(a, &e, read_ns);
         }

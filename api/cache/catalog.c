@@ -41,7 +41,7 @@ static void free_rows(struct cat_version *rows, size_t n)
     free(rows);
 }
 
-static int by_name(const void *a, const void *b)
+static int by_model_name(const void *a, const void *b)
 {
     const struct cat_version *x = a, *y = b;
     int c = strcmp(x->model, y->model);
@@ -64,7 +64,7 @@ int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, st
     t->rows = rows;
     t->n = n;
     if (n > 1)
-        qsort(rows, n, sizeof(*rows), by_name);
+        qsort(rows, n, sizeof(*rows), by_model_name);
     *out = t;
     return SH_OK;
 }
@@ -141,8 +141,8 @@ static int read_tensor(const json_t *j, const struct sh_symbols *s, struct cat_t
 }
 
 /* [{"name","datatype","shape","mask"}] */
-static int read_tensors(const json_t *list, const struct sh_symbols *s, struct cat_tensor **out,
-                        size_t *n, struct sh_err *err)
+static int read_io_tensors(const json_t *list, const struct sh_symbols *s, struct cat_tensor **out,
+                           size_t *n, struct sh_err *err)
 {
     size_t count = json_array_size(list);
     int rc = SH_OK;
@@ -195,7 +195,7 @@ static int parse_tensors(const char *text, bool are_inputs, struct sh_symbols *s
     if (!rc && are_inputs)
         rc = sh_symbols_read(j, s, err);
     if (!rc)
-        rc = read_tensors(j, s, out, n, err);
+        rc = read_io_tensors(j, s, out, n, err);
     json_decref(j);
     return rc;
 }
@@ -210,7 +210,8 @@ static int parse_buckets(const char *text, struct cat_version *v, struct sh_err 
     return rc;
 }
 
-static int read_row(const struct db_res *res, size_t i, struct cat_version *v, struct sh_err *err)
+static int read_version_row(const struct db_res *res, size_t i, struct cat_version *v,
+                            struct sh_err *err)
 {
     struct sh_err odd = {0};
     int rc;
@@ -261,7 +262,7 @@ static int table_load(struct db *db, struct cat_table **out, struct sh_err *err)
     if (!rows)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the model catalog");
     for (size_t i = 0; !rc && i < n; i++)
-        rc = read_row(res, i, &rows[i], err);
+        rc = read_version_row(res, i, &rows[i], err);
     if (!rc)
         rc = cat_table_new(rows, n, out, err);
     if (rc)
@@ -349,7 +350,7 @@ bool cat_sees(const struct cat_version *v, const char *tenant)
 }
 
 /* First row of the name; n if there is none. */
-static size_t first_of(const struct cat_table *t, const char *model)
+static size_t first_of_model(const struct cat_table *t, const char *model)
 {
     size_t lo = 0, hi = t->n;
 
@@ -374,7 +375,7 @@ const struct cat_version *cat_find(const struct cat_table *t, const char *tenant
 {
     const struct cat_version *best = NULL;
     int64_t model_id = 0;
-    size_t first = first_of(t, model);
+    size_t first = first_of_model(t, model);
 
     /* Which model: our own, else the oldest shared one (rows are in order of model id). */
     for (size_t i = first; i < t->n && strcmp(t->rows[i].model, model) == 0; i++) {
@@ -403,7 +404,7 @@ const struct cat_version *cat_exact(const struct cat_table *t, const char *tenan
 {
     if (!owner)
         return cat_find(t, tenant, model, version);
-    for (size_t i = first_of(t, model); i < t->n && strcmp(t->rows[i].model, model) == 0; i++)
+    for (size_t i = first_of_model(t, model); i < t->n && strcmp(t->rows[i].model, model) == 0; i++)
         if (t->rows[i].version == version && strcmp(t->rows[i].tenant, owner) == 0)
             return &t->rows[i];
     return NULL;

@@ -84,7 +84,7 @@ static void option_put(struct live *l, const struct sh_conf_opt *o, const char *
         sh_log_err(SH_LOG_WARN, "config.value", &err);
 }
 
-static void put_all(struct live *l, const json_t *changed, int64_t version)
+static void put_changed(struct live *l, const json_t *changed, int64_t version)
 {
     char *text = NULL, quoted[512];
 
@@ -112,7 +112,7 @@ int live_refresh(struct live *l, struct db *db, struct sh_err *err)
     pthread_mutex_lock(&l->lock);
     /* Another thread may have read later and be here first. The first version says nothing. */
     if (version > l->version && (version > 1 || json_object_size(changed) > 0))
-        put_all(l, changed, version);
+        put_changed(l, changed, version);
     l->version = SH_MAX(l->version, version);
     pthread_mutex_unlock(&l->lock);
     json_decref(changed);

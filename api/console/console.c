@@ -64,7 +64,7 @@ void console_free(struct console *c)
     free(c);
 }
 
-static int reply(struct api_req *q, size_t i)
+static int reply_with_file(struct api_req *q, size_t i)
 {
     q->reply.policy = POLICY;
     constant_reply(&q->api->console->files[i], q);
@@ -74,13 +74,13 @@ static int reply(struct api_req *q, size_t i)
 int console_page(struct api_req *q, struct sh_err *err)
 {
     (void)err;
-    return reply(q, 0);
+    return reply_with_file(q, 0);
 }
 
 int console_file(struct api_req *q, struct sh_err *err)
 {
     for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++)
         if (strcmp(FILES[i].name, q->params[0]) == 0)
-            return reply(q, i);
+            return reply_with_file(q, i);
     return noun_missing("file of the console", q->params[0], err);
 }

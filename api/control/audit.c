@@ -7,7 +7,8 @@
 
 #define MAX_WORD 255
 
-static int read_time(const struct api_req *q, const char *name, int64_t *out, struct sh_err *err)
+static int read_audit_time(const struct api_req *q, const char *name, int64_t *out,
+                           struct sh_err *err)
 {
     const char *text = uri_query(&q->uri, name);
 
@@ -55,9 +56,9 @@ int audit_list(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = check_words(q, err);
     if (!rc)
-        rc = read_time(q, "from", &f.from_ms, err);
+        rc = read_audit_time(q, "from", &f.from_ms, err);
     if (!rc)
-        rc = read_time(q, "to", &f.to_ms, err);
+        rc = read_audit_time(q, "to", &f.to_ms, err);
     if (!rc)
         rc = store_audit_list(q->db, &f, &page, &j, err);
     return noun_page_reply(q, rc, j, err);

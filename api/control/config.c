@@ -12,7 +12,7 @@
 
 #define MAX_LIVE 32
 
-static int reply(struct api_req *q, struct sh_err *err)
+static int reply_with_options(struct api_req *q, struct sh_err *err)
 {
     json_t *changed = NULL, *options = NULL, *j = NULL;
     int64_t version = 0;
@@ -32,7 +32,7 @@ static int reply(struct api_req *q, struct sh_err *err)
 
 int config_get(struct api_req *q, struct sh_err *err)
 {
-    return reply(q, err);
+    return reply_with_options(q, err);
 }
 
 /* One that is there and is read at the start alone is not an unknown field. */
@@ -56,7 +56,7 @@ static int refuse_fixed(const struct api_req *q, struct sh_err *err)
 }
 
 /* Types and ranges, by the table of options. */
-static int check_values(struct api_req *q, struct sh_err *err)
+static int check_option_values(struct api_req *q, struct sh_err *err)
 {
     const struct sh_conf_table *table = live_table(q->api->live);
     struct sh_json_field f[MAX_LIVE];
@@ -121,7 +121,7 @@ int config_patch(struct api_req *q, struct sh_err *err)
     int rc = refuse_fixed(q, err);
 
     if (!rc)
-        rc = check_values(q, err);
+        rc = check_option_values(q, err);
     if (!rc)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)
@@ -131,5 +131,5 @@ int config_patch(struct api_req *q, struct sh_err *err)
     json_decref(texts);
     if (!rc && !q->dry_run) /* here at once; the others hear of it */
         rc = live_refresh(q->api->live, q->db, err);
-    return rc ? rc : reply(q, err);
+    return rc ? rc : reply_with_options(q, err);
 }

@@ -11,7 +11,7 @@
 #define LIMIT_MS 60000
 #define AGAIN_MS 2000
 
-static int begin(struct api_req *q, struct sh_err *err)
+static int begin_simulation(struct api_req *q, struct sh_err *err)
 {
     if (!atomic_exchange(&q->api->simulating, true))
         return SH_OK;
@@ -21,7 +21,7 @@ static int begin(struct api_req *q, struct sh_err *err)
                    "time is");
 }
 
-static void end(struct api_req *q)
+static void end_simulation(struct api_req *q)
 {
     atomic_store(&q->api->simulating, false);
 }
@@ -29,19 +29,19 @@ static void end(struct api_req *q)
 int snapshot_get(struct api_req *q, struct sh_err *err)
 {
     json_t *snapshot = NULL;
-    int rc = begin(q, err);
+    int rc = begin_simulation(q, err);
 
     if (rc)
         return rc;
     rc = store_snapshot(q->db, SH_WHATIF_MAX_HOURS, &snapshot, err);
     if (!rc)
         rc = req_reply(q, snapshot, NULL, err);
-    end(q);
+    end_simulation(q);
     return rc;
 }
 
-static int ask(struct api_req *q, const json_t *changes, double hours, const char *trace,
-               json_t **out, struct sh_err *err)
+static int ask_simulator(struct api_req *q, const json_t *changes, double hours, const char *trace,
+                         json_t **out, struct sh_err *err)
 {
     json_t *snapshot = NULL, *question = NULL;
     int rc = store_snapshot(q->db, trace ? 0 : hours, &snapshot, err);
@@ -70,10 +70,10 @@ int simulate_post(struct api_req *q, struct sh_err *err)
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
     if (!rc)
-        rc = begin(q, err);
+        rc = begin_simulation(q, err);
     if (rc)
         return rc;
-    rc = ask(q, changes, hours, trace, &answer, err);
-    end(q);
+    rc = ask_simulator(q, changes, hours, trace, &answer, err);
+    end_simulation(q);
     return rc ? rc : req_reply(q, answer, NULL, err);
 }

@@ -27,7 +27,7 @@ static int read_by(const struct api_req *q, enum usage_by *out, struct sh_err *e
     return rc;
 }
 
-static int read_range(const struct api_req *q, struct store_usage *u, struct sh_err *err)
+static int read_usage_range(const struct api_req *q, struct store_usage *u, struct sh_err *err)
 {
     const char *from = uri_query(&q->uri, "from"), *to = uri_query(&q->uri, "to");
     const char *by = uri_query(&q->uri, "by");
@@ -66,7 +66,7 @@ int usage_get(struct api_req *q, struct sh_err *err)
     if (!rc && u.model)
         rc = noun_check_name("model", u.model, err);
     if (!rc)
-        rc = read_range(q, &u, err);
+        rc = read_usage_range(q, &u, err);
     if (!rc)
         rc = store_tenant_id(q->db, q->params[0], &id, err);
     if (!rc)

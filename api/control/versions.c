@@ -38,7 +38,8 @@ int versions_list(struct api_req *q, struct sh_err *err)
     return rc ? rc : serving_reply(q, j, NULL, err);
 }
 
-static int read_buckets(const struct api_req *q, const json_t *j, char **text, struct sh_err *err)
+static int read_buckets_text(const struct api_req *q, const json_t *j, char **text,
+                             struct sh_err *err)
 {
     const int64_t most = q->api->conf->max_axis_size;
     const char *name;
@@ -81,7 +82,7 @@ int versions_create(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_check_choice("precision", v.precision, SH_PRECISIONS, err);
     if (!rc && buckets)
-        rc = read_buckets(q, buckets, &text, err);
+        rc = read_buckets_text(q, buckets, &text, err);
     v.buckets = text;
     if (!rc)
         rc = store_has_place(q, STORE_VERSIONS, err);

@@ -81,7 +81,7 @@ int artifact_remove_old(const char *path, int64_t age_s, struct sh_err *err)
     return empty_dir(path, 2, sh_clock_wall_ms() / 1000 - age_s, err);
 }
 
-static int refusal(const json_t *j, struct artifact *out, struct sh_err *err)
+static int import_refusal(const json_t *j, struct artifact *out, struct sh_err *err)
 {
     json_t *nodes = json_object_get(j, "nodes");
     const char *text;
@@ -138,7 +138,8 @@ int artifact_read_verdict(const char *text, size_t len, struct artifact *out, st
         sh_err_detail(err, "%s", parse.msg);
         return rc;
     }
-    rc = json_is_true(json_object_get(j, "ok")) ? acceptance(j, out, err) : refusal(j, out, err);
+    rc = json_is_true(json_object_get(j, "ok")) ? acceptance(j, out, err)
+                                                : import_refusal(j, out, err);
     json_decref(j);
     return rc;
 }
@@ -280,8 +281,8 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
     return rc ? rc : run_import(c, file, out->dir, buckets, out, err);
 }
 
-static int add_tensor(json_t *list, const struct sh_st_tensor *t, int64_t n_samples,
-                      struct sh_err *err)
+static int add_listed_tensor(json_t *list, const struct sh_st_tensor *t, int64_t n_samples,
+                             struct sh_err *err)
 {
     json_t *shape;
     int bad = 0;
@@ -312,7 +313,7 @@ static int dataset_describe(const struct sh_st *st, struct artifact *out, struct
     if (!rc)
         out->n_samples = sh_st_at(st, 0)->rank > 0 ? sh_st_at(st, 0)->dims[0] : 0;
     for (size_t i = 0; !rc && i < sh_st_count(st); i++)
-        rc = add_tensor(list, sh_st_at(st, i), out->n_samples, err);
+        rc = add_listed_tensor(list, sh_st_at(st, i), out->n_samples, err);
     if (!rc && out->n_samples < 1)
         rc = SH_FAIL(err, SH_E_INVALID, "the tensors have no samples: axis 0 is empty");
     if (!rc)

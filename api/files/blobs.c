@@ -62,7 +62,7 @@ static bool is_used(const struct db_res *used, const char *path)
     return false;
 }
 
-static bool is_old(const char *file, int64_t before_s)
+static bool is_old_file(const char *file, int64_t before_s)
 {
     struct stat st;
 
@@ -85,13 +85,13 @@ static int erase(const char *file, struct sh_err *err)
 
 /* Taken away from `from` and lies at `tmp`. If somebody relies on it, or nobody knows, it goes back
  * unless an equal one has come meanwhile. */
-static int decide(struct sweep *s, const char *path, const char *from, const char *tmp,
-                  struct sh_err *err)
+static int decide_blob(struct sweep *s, const char *path, const char *from, const char *tmp,
+                       struct sh_err *err)
 {
     bool used = false;
     int rc = store_blob_used(s->db, path, &used, err);
 
-    if (rc || used || !is_old(tmp, s->before_s)) {
+    if (rc || used || !is_old_file(tmp, s->before_s)) {
         if (renameat2(AT_FDCWD, tmp, AT_FDCWD, from, RENAME_NOREPLACE) && errno != EEXIST && !rc)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put a file of blobs back");
         if (rc || access(tmp, F_OK))
@@ -117,10 +117,10 @@ static int take_away(struct sweep *s, const char *path, struct sh_err *err)
     rc = sh_asprintf(err, &from, "%s/blobs/%s", s->state_dir, path);
     if (!rc)
         rc = sh_asprintf(err, &tmp, "%s/blobs/tmp/%s", s->state_dir, name);
-    if (rc || !is_old(from, s->before_s))
+    if (rc || !is_old_file(from, s->before_s))
         goto out;
     if (rename(from, tmp) == 0)
-        rc = decide(s, path, from, tmp, err);
+        rc = decide_blob(s, path, from, tmp, err);
     else if (errno != ENOENT) /* else another API was here */
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not take a file of blobs away");
 out:
@@ -227,7 +227,7 @@ static int remove_gone(struct sweep *s, char *ids, struct sh_err *err)
     return rc;
 }
 
-static int sweep_jobs(struct sweep *s, const atomic_bool *stop, struct sh_err *err)
+static int sweep_job_files(struct sweep *s, const atomic_bool *stop, struct sh_err *err)
 {
     char *dir = NULL, *path = NULL, ids[256 * 20] = "";
     const struct dirent *e;
@@ -242,7 +242,7 @@ static int sweep_jobs(struct sweep *s, const atomic_bool *stop, struct sh_err *e
         if (sh_parse_i64(e->d_name, 1, INT64_MAX, "job", &id, NULL))
             continue;
         rc = sh_asprintf(err, &path, "%s/%s", dir, e->d_name);
-        if (!rc && is_old(path, s->before_s))
+        if (!rc && is_old_file(path, s->before_s))
             len += (size_t)snprintf(ids + len, sizeof(ids) - len, "%s%" PRId64, len ? "," : "", id);
         free(path);
         path = NULL;
@@ -273,7 +273,7 @@ int blobs_sweep(struct db *db, const char *state_dir, int64_t keep_s, const atom
     if (!rc)
         rc = forget_gone(&s, err);
     if (!rc)
-        rc = sweep_jobs(&s, stop, err);
+        rc = sweep_job_files(&s, stop, err);
     db_res_free(used);
     *removed = s.removed;
     return rc;

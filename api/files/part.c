@@ -60,7 +60,8 @@ static void row_prefix(const struct part_key *k, char out[static NAME_BYTES])
     snprintf(out, NAME_BYTES, "part-%" PRId64 "-%c%" PRId64 "-", k->tenant_id, k->kind, k->row_id);
 }
 
-static int path_of(const char *state_dir, const struct part_key *k, char **out, struct sh_err *err)
+static int part_path(const char *state_dir, const struct part_key *k, char **out,
+                     struct sh_err *err)
 {
     char prefix[NAME_BYTES];
 
@@ -117,7 +118,7 @@ int part_bytes(const char *state_dir, const struct part_key *k, int64_t *out, st
 {
     char *path = NULL;
     struct stat st;
-    int rc = path_of(state_dir, k, &path, err);
+    int rc = part_path(state_dir, k, &path, err);
 
     *out = 0;
     if (!rc && (stat(path, &st) || !S_ISREG(st.st_mode)))
@@ -171,7 +172,7 @@ int part_open(const char *state_dir, const struct part_key *k, uint64_t from, in
               uint64_t *have, struct sh_err *err)
 {
     struct stat st;
-    int rc = path_of(state_dir, k, path, err);
+    int rc = part_path(state_dir, k, path, err);
 
     *fd = -1;
     *have = 0;

@@ -48,7 +48,7 @@ struct upload {
     const char *if_match; /* NULL or if_match_text */
 };
 
-static int take_place(struct uploads *l, int64_t tenant_id, struct sh_err *err)
+static int take_upload_place(struct uploads *l, int64_t tenant_id, struct sh_err *err)
 {
     size_t n_own = 0;
     int rc = SH_OK;
@@ -141,7 +141,7 @@ static int find_row(struct api_req *q, struct store_slot *slot, struct sh_err *e
 
 /* Files that were deleted stay for a while. With what is stored they may be twice what is allowed:
  * all may be replaced at once, and yet nobody fills the disk by doing so again and again. */
-static int64_t room_of(const struct store_slot *slot)
+static int64_t slot_room(const struct store_slot *slot)
 {
     return slot->max_bytes - slot->used_bytes + SH_MIN(slot->max_bytes - slot->linger_bytes, 0);
 }
@@ -166,7 +166,7 @@ static int find_slot(struct api_req *q, struct store_slot *slot, uint64_t bytes,
                      "one",
                      what, slot->state);
     if (!rc && bytes != UINT64_MAX && (int64_t)bytes <= slot->max_bytes - slot->used_bytes &&
-        (int64_t)bytes > room_of(slot))
+        (int64_t)bytes > slot_room(slot))
         rc = SH_FAIL(err, SH_E_QUOTA,
                      "files of %" PRId64 " bytes that were deleted are still on the server's disk, "
                      "and with them there is no room for %" PRIu64 " more; they go some time after "
@@ -180,13 +180,13 @@ static int find_slot(struct api_req *q, struct store_slot *slot, uint64_t bytes,
     return rc;
 }
 
-static struct part_key key_of(const struct api_req *q, const struct store_slot *slot)
+static struct part_key slot_key(const struct api_req *q, const struct store_slot *slot)
 {
     return (struct part_key){
         .tenant_id = q->tenant_id, .row_id = slot->id, .kind = is_model(q) ? 'm' : 'd'};
 }
 
-static int open_file(struct upload *u, struct sh_err *err)
+static int open_upload(struct upload *u, struct sh_err *err)
 {
     uint8_t random[16];
     char name[33];
@@ -205,7 +205,8 @@ static int open_file(struct upload *u, struct sh_err *err)
 }
 
 /* Content-Range, if there is one. */
-static int read_range(const struct api_req *q, uint64_t *from, uint64_t *total, struct sh_err *err)
+static int read_content_range(const struct api_req *q, uint64_t *from, uint64_t *total,
+                              struct sh_err *err)
 {
     uint64_t most = req_max_body(q);
     int rc;
@@ -231,22 +232,22 @@ static int read_range(const struct api_req *q, uint64_t *from, uint64_t *total, 
 static int open_for(struct api_req *q, struct upload *u, const struct store_slot *slot,
                     struct sh_err *err)
 {
-    struct part_key k = key_of(q, slot);
+    struct part_key k = slot_key(q, slot);
     const char *state_dir = u->api->conf->state_dir;
     struct part_survey others = {0};
     uint64_t have = 0;
     int rc;
 
     if (q->route->body == BODY_FILE || !part_digest(q->h.content_digest, k.digest))
-        return open_file(u, err);
+        return open_upload(u, err);
     rc = part_survey(state_dir, &k, &others, u->from ? err : NULL);
     u->room_bytes -= others.bytes;
     if (!rc && !u->from && others.n >= PART_MAX)
-        return open_file(u, err);
+        return open_upload(u, err);
     if (!rc)
         rc = part_open(state_dir, &k, u->from, &u->fd, &u->path, &have, u->from ? err : NULL);
     if (rc && !u->from)
-        return open_file(u, err);
+        return open_upload(u, err);
     if (rc == SH_E_CONFLICT)
         q->reply.problem = json_pack("{s:I}", "bytes", (json_int_t)have);
     u->is_part = rc == SH_OK;
@@ -259,7 +260,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     struct upload *u;
     struct store_slot slot;
     uint64_t from, total;
-    int rc = read_range(q, &from, &total, err);
+    int rc = read_content_range(q, &from, &total, err);
 
     if (!rc && q->tenant_id == 0 && (q->route->flags & ROUTE_TENANT))
         rc = store_tenant_id(q->db, q->tenant, &q->tenant_id, err);
@@ -267,7 +268,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
         rc = find_slot(q, &slot, total, err);
     if (rc)
         return rc;
-    rc = take_place(&q->api->uploads, q->tenant_id, err);
+    rc = take_upload_place(&q->api->uploads, q->tenant_id, err);
     if (rc)
         return rc;
     u = calloc(1, sizeof(*u));
@@ -283,7 +284,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     sh_strlcpy(u->buckets, slot.buckets, sizeof(u->buckets));
     u->from = from;
     rc = req_if_match(q, u->if_match_text, &u->if_match, err);
-    u->room_bytes = room_of(&slot);
+    u->room_bytes = slot_room(&slot);
     q->upload = u; /* the request's from now on, whatever fails */
     u->buffer = malloc(BUFFER_BYTES);
     if (rc)
@@ -358,7 +359,7 @@ static int final_digest(struct upload *u, char hex[static SH_SHA256_HEX], struct
 }
 
 /* Everything has arrived: last bytes, digest. hex gets the file's SHA-256. */
-static int complete(struct api_req *q, char hex[static SH_SHA256_HEX], struct sh_err *err)
+static int complete_upload(struct api_req *q, char hex[static SH_SHA256_HEX], struct sh_err *err)
 {
     struct upload *u = q->upload;
     int rc = upload_flush(q, err);
@@ -380,7 +381,7 @@ int upload_complete(struct api_req *q, char hex[static SH_SHA256_HEX], const cha
                     struct sh_err *err)
 {
     *path = q->upload->path;
-    return complete(q, hex, err);
+    return complete_upload(q, hex, err);
 }
 
 /* A model that was refused: the version says so too, and the reply lists the nodes. */
@@ -449,7 +450,7 @@ static int arrive(struct api_req *q, const struct artifact *a, const struct stor
 }
 
 /* The file's own batch counts, unless somebody asked for another one. */
-static int check_batch(const struct upload *u, const struct artifact *a, struct sh_err *err)
+static int check_upload_batch(const struct upload *u, const struct artifact *a, struct sh_err *err)
 {
     if (a->fixed_batch > MAX_BATCH)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
@@ -477,12 +478,12 @@ int versions_upload(struct api_req *q, struct sh_err *err)
     struct artifact a = {0};
     char hex[SH_SHA256_HEX];
     json_t *j = NULL;
-    int rc = complete(q, hex, err);
+    int rc = complete_upload(q, hex, err);
 
     if (!rc) {
         rc = artifact_import_model(q->api->conf, u->path, hex, u->buckets, &a, err);
         if (!rc)
-            rc = check_batch(u, &a, err);
+            rc = check_upload_batch(u, &a, err);
         if (rc)
             rc = refuse_model(q, &a, err);
     }
@@ -514,7 +515,7 @@ int datasets_upload(struct api_req *q, struct sh_err *err)
     struct artifact a = {0};
     char hex[SH_SHA256_HEX];
     json_t *j = NULL;
-    int rc = complete(q, hex, err);
+    int rc = complete_upload(q, hex, err);
 
     if (!rc)
         rc = artifact_check_dataset(u->path, hex, &a, err);
@@ -548,7 +549,7 @@ int uploads_part(struct api_req *q, struct sh_err *err)
 
     if (rc)
         return rc;
-    k = key_of(q, &slot);
+    k = slot_key(q, &slot);
     if (strlen(digest) != SH_SHA256_HEX - 1 || sh_unhex(digest, sha, sizeof(sha), NULL))
         return noun_missing("part", digest, err);
     sh_hex(sha, sizeof(sha), k.digest);
@@ -571,7 +572,7 @@ int upload_sweep(const char *state_dir, struct sh_err *err)
     return rc;
 }
 
-static int make_dir(const char *state_dir, const char *below, struct sh_err *err)
+static int make_upload_dir(const char *state_dir, const char *below, struct sh_err *err)
 {
     char *path = NULL;
     int rc = sh_asprintf(err, &path, "%s%s", state_dir, below);
@@ -589,6 +590,6 @@ int upload_prepare_dirs(const char *state_dir, struct sh_err *err)
     int rc = SH_OK;
 
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(BELOW); i++)
-        rc = make_dir(state_dir, BELOW[i], err);
+        rc = make_upload_dir(state_dir, BELOW[i], err);
     return rc ? rc : upload_sweep(state_dir, err);
 }

@@ -31,7 +31,7 @@ int coding_check(const char *content_encoding, bool *packed, struct sh_err *err)
                    c);
 }
 
-static int check_size(uint64_t out, uint64_t in, uint64_t max, struct sh_err *err)
+static int check_unpacked_size(uint64_t out, uint64_t in, uint64_t max, struct sh_err *err)
 {
     if (out > max)
         return SH_FAIL(err, SH_E_TOOBIG,
@@ -72,7 +72,7 @@ static int unpack_step(struct unpacking *u, char *buf, bool *ended, struct sh_er
         return SH_FAIL(err, SH_E_INVALID, "the compressed body ends before its end");
     *ended = e == Z_STREAM_END;
     u->out += n;
-    rc = check_size(u->out, u->in, u->max, err);
+    rc = check_unpacked_size(u->out, u->in, u->max, err);
     return rc || !u->fn || n == 0 ? rc : u->fn(u->arg, buf, n, err);
 }
 

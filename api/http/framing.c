@@ -18,7 +18,7 @@ static bool is_token(const char *s, size_t len)
     return len > 0;
 }
 
-static bool is_text(const char *s, size_t len)
+static bool is_header_text(const char *s, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
@@ -46,7 +46,7 @@ void framing_target(struct framing *f, const char *raw)
 }
 
 /* A text of n bytes at `at`, with CRLF behind it. */
-static void put_line(struct framing *f, const char *at, const char *text, size_t n)
+static void put_header_line(struct framing *f, const char *at, const char *text, size_t n)
 {
     if (!f->next)
         return;
@@ -57,15 +57,15 @@ static void put_line(struct framing *f, const char *at, const char *text, size_t
 void framing_version(struct framing *f, const char *version)
 {
     f->needs_host = strcmp(version, "HTTP/1.0") != 0;
-    put_line(f, version, version, strlen(version));
+    put_header_line(f, version, version, strlen(version));
 }
 
 void framing_add(struct framing *f, const char *name, size_t name_len, const char *value,
                  size_t value_len)
 {
-    put_line(f, name, value, value_len);
+    put_header_line(f, name, value, value_len);
     f->bad_name |= !is_token(name, name_len);
-    f->bad_value |= !is_text(value, value_len);
+    f->bad_value |= !is_header_text(value, value_len);
     framing_length(f, name, name_len, value, value_len);
     if (is(name, name_len, "Transfer-Encoding")) {
         f->n_encoding++;

@@ -43,7 +43,7 @@ static int on_payload(void *arg, const char *data, size_t n, struct sh_err *err)
     return r->http->steps->piece(&r->q, data, n, err);
 }
 
-static int unpack(struct http_req *r, coding_fn *fn, uint64_t *bytes, struct sh_err *err)
+static int unpack_body(struct http_req *r, coding_fn *fn, uint64_t *bytes, struct sh_err *err)
 {
     return coding_unpack(r->q.h.content_encoding, slab_at(r->http->api->slab, r->packed->off),
                          (size_t)r->received, req_max_body(&r->q), fn, r, bytes, err);
@@ -53,7 +53,7 @@ static int unpack_payload(struct http_req *r, struct sh_err *err)
 {
     struct db *db = r->q.db;
     uint64_t bytes;
-    int rc = unpack(r, NULL, &bytes, err);
+    int rc = unpack_body(r, NULL, &bytes, err);
 
     if (rc)
         return rc;
@@ -63,15 +63,15 @@ static int unpack_payload(struct http_req *r, struct sh_err *err)
     r->q.db = db;
     if (rc == API_AGAIN)
         rc = r->http->steps->begin(&r->q, err);
-    return rc ? rc : unpack(r, on_payload, &bytes, err);
+    return rc ? rc : unpack_body(r, on_payload, &bytes, err);
 }
 
 int coded_unpack(struct api_req *q, struct sh_err *err)
 {
     struct http_req *r = (struct http_req *)q;
     uint64_t bytes;
-    int rc =
-        q->route->body == BODY_INFER ? unpack_payload(r, err) : unpack(r, on_json, &bytes, err);
+    int rc = q->route->body == BODY_INFER ? unpack_payload(r, err)
+                                          : unpack_body(r, on_json, &bytes, err);
 
     coded_close(r);
     return rc;

@@ -135,7 +135,7 @@ static void cut_for(struct http_conn *c, const char *reason)
     sh_metric_add(M_shunt_http_evicted_connections_total, SH_LABELS(reason), 1);
 }
 
-static bool has_room(const struct http_thread *t)
+static bool has_conn_room(const struct http_thread *t)
 {
     return t->n_conns - t->n_cut < t->max_conns;
 }
@@ -146,9 +146,9 @@ static bool are_all_full(const struct http_thread *t)
     const struct http_door *d = t->door;
 
     for (unsigned i = 0; d && i < d->n_threads; i++)
-        if (has_room(&d->threads[i]))
+        if (has_conn_room(&d->threads[i]))
             return false;
-    return !has_room(t);
+    return !has_conn_room(t);
 }
 
 /* Not `newest`, which has just come. */
@@ -403,7 +403,7 @@ void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phas
 /* The library is told once of data and of the end behind it. When it takes the data and leaves the
  * end for later, no later comes: a client that left in the middle of its body would keep its memory
  * and its place until the idle time-out. */
-static bool has_ended(const struct http_conn *c)
+static bool has_conn_ended(const struct http_conn *c)
 {
     char byte;
 
@@ -431,7 +431,7 @@ static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t 
     else if (c->phase != CONN_WORK)
         slow = is_slow(c, conf, now);
     if (c->phase == CONN_BODY || (c->phase == CONN_HEAD && idle_too)) {
-        end = has_ended(c);
+        end = has_conn_ended(c);
         slow |= end && c->saw_end;
         c->saw_end = end;
     }

@@ -27,7 +27,7 @@ struct http_file {         /* lives as long as the response */
     char piece[PIECE];
 };
 
-static void read_piece(struct pool_task *t, struct db *db)
+static void read_reply_piece(struct pool_task *t, struct db *db)
 {
     struct http_file *f = (struct http_file *)t;
     size_t want = (size_t)(f->bytes - f->at < PIECE ? f->bytes - f->at : PIECE);
@@ -63,7 +63,7 @@ static ssize_t on_bytes(void *cls, uint64_t pos, char *buf, size_t max)
     }
     f->at = pos;
     f->len = 0;
-    f->task.run = read_piece;
+    f->task.run = read_reply_piece;
     f->task.owner = f->r->q.who.tenant_id;
     atomic_store(&f->r->wake, WAKE_NONE);
     if (pool_submit(f->r->http->api->ctl, &f->task, NULL))

@@ -251,7 +251,7 @@ static void add_cors(const struct http_req *r, struct MHD_Response *resp, int st
     MHD_add_response_header(resp, "Access-Control-Max-Age", "600");
 }
 
-static void add_headers(struct http_req *r, struct MHD_Response *resp, int status)
+static void add_reply_headers(struct http_req *r, struct MHD_Response *resp, int status)
 {
     const struct api_reply *p = &r->q.reply;
     char text[32];
@@ -399,7 +399,7 @@ enum MHD_Result http_reply_send(struct http_req *r)
         rc = text_response(r, &resp);
     if (rc) /* no memory even for the answer: close the connection */
         return MHD_NO;
-    add_headers(r, resp, status);
+    add_reply_headers(r, resp, status);
     add_cors(r, resp, status);
     log_reply(r, status);
     r->status = status;

@@ -130,7 +130,7 @@ static int events_fd(const struct http_thread *t)
     return MHD_get_daemon_info(t->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
 }
 
-static void turn(struct http_thread *t)
+static void turn_daemon(struct http_thread *t)
 {
     bool poll_now = shall_poll(t);
     enum MHD_Result done;
@@ -158,7 +158,7 @@ static void leave_door(struct http_thread *t)
         close(fd);
 }
 
-static void *thread_main(void *arg)
+static void *http_main(void *arg)
 {
     struct http_thread *t = arg;
     struct http *h = t->door->http;
@@ -166,7 +166,7 @@ static void *thread_main(void *arg)
     while (!atomic_load(&h->stopped)) {
         if (atomic_load(&h->quiesced))
             leave_door(t);
-        turn(t);
+        turn_daemon(t);
     }
     stop_polling(t);
     return NULL;
@@ -174,7 +174,7 @@ static void *thread_main(void *arg)
 
 /* ---------------------------------------------------------------- start, stop, wake-ups */
 
-static int start_daemon(struct http_thread *t, unsigned max_connections, struct sh_err *err)
+static int start_http_daemon(struct http_thread *t, unsigned max_connections, struct sh_err *err)
 {
     const struct http *h = t->door->http;
     const struct api_conf *c = h->api->conf;
@@ -215,13 +215,13 @@ int http_thread_start(struct http_thread *t, struct http_door *door, unsigned ma
     t->max_conns = max_connections;
     TAILQ_INIT(&t->strangers);
     TAILQ_INIT(&t->idle);
-    rc = start_daemon(t, max_connections, err);
+    rc = start_http_daemon(t, max_connections, err);
     if (rc)
         return rc;
     t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (t->wake_fd < 0 || epoll_ctl(events_fd(t), EPOLL_CTL_ADD, t->wake_fd, &ev))
         return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "could not make a wake-up of an HTTP thread");
-    t->has_thread = pthread_create(&t->id, NULL, thread_main, t) == 0;
+    t->has_thread = pthread_create(&t->id, NULL, http_main, t) == 0;
     if (!t->has_thread)
         return SH_FAIL(err, SH_E_NOMEM, "could not start an HTTP thread");
     pthread_setname_np(t->id, "http");

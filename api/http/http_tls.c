@@ -116,7 +116,7 @@ static void pair_free(struct pair *p)
     free(p);
 }
 
-static int check_pair(const struct api_conf *c, struct pair *p, struct sh_err *err)
+static int check_key_pair(const struct api_conf *c, struct pair *p, struct sh_err *err)
 {
     gnutls_datum_t cert = datum(p->cert), key = datum(p->key);
     gnutls_certificate_credentials_t cred = NULL;
@@ -154,7 +154,7 @@ static int pair_load(const struct api_conf *c, struct pair **out, struct sh_err 
     if (!rc)
         rc = read_pem(c->tls_key, &p->key, err);
     if (!rc)
-        rc = check_pair(c, p, err);
+        rc = check_key_pair(c, p, err);
     if (rc) {
         pair_free(p);
         return rc;
@@ -163,7 +163,7 @@ static int pair_load(const struct api_conf *c, struct pair **out, struct sh_err 
     return SH_OK;
 }
 
-static void unref(struct tls *t, struct pair *p)
+static void unref_pair(struct tls *t, struct pair *p)
 {
     bool last;
 
@@ -191,7 +191,7 @@ static int cert_load(struct tls *t, struct sh_err *err)
     old = t->now;
     t->now = p;
     pthread_mutex_unlock(&t->lock);
-    unref(t, old);
+    unref_pair(t, old);
     sh_metric_set(M_shunt_tls_certificate_expiry_timestamp_seconds, NULL, (double)p->expires_s);
     if (p->expires_s * 1000 <= sh_clock_wall_ms())
         SH_WARN("tls.expired", "file=\"%s\" msg=\"clients will refuse this certificate\"",
@@ -227,7 +227,7 @@ static int on_handshake(gnutls_session_t session, const struct gnutls_cert_retr_
     d = datum(p->cert);
     if (e >= 0)
         e = gnutls_pcert_list_import_x509_raw(chain, &n, &d, GNUTLS_X509_FMT_PEM, 0);
-    unref(t, p);
+    unref_pair(t, p);
     if (e < 0) {
         gnutls_privkey_deinit(*key);
         gnutls_free(chain);

@@ -80,7 +80,7 @@ static int put_one(struct writer *w, const json_t *j, struct sh_err *err)
 }
 
 /* Depth is limited by the parser. */
-static int put_all(struct writer *w, const json_t *j, struct sh_err *err)
+static int put_numbers(struct writer *w, const json_t *j, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -88,7 +88,7 @@ static int put_all(struct writer *w, const json_t *j, struct sh_err *err)
         const json_t *e = json_array_get(j, i);
 
         if (json_is_array(e)) {
-            rc = put_all(w, e, err);
+            rc = put_numbers(w, e, err);
         } else {
             rc = put_one(w, e, err);
             w->done++;
@@ -101,7 +101,7 @@ int tensor_from_json(const struct cat_tensor *t, const json_t *data, void *dst, 
                      struct sh_err *err)
 {
     struct writer w = {t, dst, n, 0};
-    int rc = put_all(&w, data, err);
+    int rc = put_numbers(&w, data, err);
 
     if (!rc && w.done != n)
         rc = SH_FAIL(err, SH_E_INVALID,
@@ -121,8 +121,8 @@ static int append_real(const struct cat_tensor *t, double v, int digits, size_t 
     return sh_buf_printf(out, err, "%.*g", digits, v);
 }
 
-static int append_one(const struct cat_tensor *t, const char *src, size_t i, struct sh_buf *out,
-                      struct sh_err *err)
+static int append_number(const struct cat_tensor *t, const char *src, size_t i, struct sh_buf *out,
+                         struct sh_err *err)
 {
     size_t bytes = sh_dtype_bytes(t->dtype);
     uint64_t u = 0;
@@ -166,7 +166,7 @@ int tensor_to_json(const struct cat_tensor *t, const void *src, size_t n, struct
         if (i)
             rc = sh_buf_append(out, ",", 1, err);
         if (!rc)
-            rc = append_one(t, src, i, out, err);
+            rc = append_number(t, src, i, out, err);
     }
     return rc ? rc : sh_buf_append(out, "]", 1, err);
 }

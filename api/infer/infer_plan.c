@@ -11,8 +11,8 @@
 #define SHAPE_TEXT 160
 
 /* t: whose open sizes have names; NULL: it has none. */
-static void shape_text(const int64_t *dims, size_t rank, const struct cat_tensor *t,
-                       const struct cat_version *v, char out[static SHAPE_TEXT])
+static void wanted_shape_text(const int64_t *dims, size_t rank, const struct cat_tensor *t,
+                              const struct cat_version *v, char out[static SHAPE_TEXT])
 {
     size_t len = (size_t)snprintf(out, SHAPE_TEXT, "[");
 
@@ -59,8 +59,8 @@ int plan_shape(const struct cat_tensor *t, const struct infer_plan *p, int64_t d
     return shape_at(t, p, &p->sizes, dims, bytes, err);
 }
 
-static int find_tensor(const struct cat_tensor *list, size_t n, const char *kind, const char *name,
-                       size_t *out, struct sh_err *err)
+static int find_named_tensor(const struct cat_tensor *list, size_t n, const char *kind,
+                             const char *name, size_t *out, struct sh_err *err)
 {
     char known[256] = "";
     size_t len = 0;
@@ -151,8 +151,8 @@ static int take_size(const struct reader *r, const struct cat_tensor *t, size_t 
     return SH_OK;
 }
 
-static int take_sizes(const struct reader *r, const struct cat_tensor *t, const int64_t *dims,
-                      struct sh_err *err)
+static int take_open_sizes(const struct reader *r, const struct cat_tensor *t, const int64_t *dims,
+                           struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -162,8 +162,8 @@ static int take_sizes(const struct reader *r, const struct cat_tensor *t, const 
     return rc;
 }
 
-static int read_shape(const struct reader *r, const json_t *j, const struct cat_tensor *t,
-                      struct sh_err *err)
+static int read_input_shape(const struct reader *r, const json_t *j, const struct cat_tensor *t,
+                            struct sh_err *err)
 {
     struct infer_plan *p = r->p;
     int64_t dims[SH_MAX_RANK] = {0};
@@ -184,12 +184,12 @@ static int read_shape(const struct reader *r, const json_t *j, const struct cat_
     for (size_t i = 0; same && i < rank; i++)
         same = t->dims[i] < 0 || dims[i] == t->dims[i];
     if (!same) {
-        shape_text(dims, SH_MIN(rank, SH_MAX_RANK), NULL, NULL, got);
-        shape_text(t->dims, t->rank, t, r->v, want);
+        wanted_shape_text(dims, SH_MIN(rank, SH_MAX_RANK), NULL, NULL, got);
+        wanted_shape_text(t->dims, t->rank, t, r->v, want);
         return SH_FAIL(err, SH_E_INVALID, "input \"%s\" has shape %s, the model wants %s", t->name,
                        got, want);
     }
-    rc = take_sizes(r, t, dims, err);
+    rc = take_open_sizes(r, t, dims, err);
     if (rc || rank == 0 || t->dims[0] != -1)
         return rc;
     if (dims[0] < 1 || dims[0] > r->v->max_batch)
@@ -231,8 +231,8 @@ static int read_shm(const json_t *params, const char *kind, const char *name, si
     return SH_OK;
 }
 
-static int read_data(struct reader *r, const json_t *params, json_t *data,
-                     const struct cat_tensor *t, struct plan_input *in, struct sh_err *err)
+static int read_json_data(struct reader *r, const json_t *params, json_t *data,
+                          const struct cat_tensor *t, struct plan_input *in, struct sh_err *err)
 {
     const json_t *size = json_object_get(params, "binary_data_size");
     int64_t dims[SH_MAX_RANK];
@@ -269,7 +269,7 @@ static int read_data(struct reader *r, const json_t *params, json_t *data,
     return SH_OK;
 }
 
-static int read_input(struct reader *r, const json_t *j, struct sh_err *err)
+static int read_plan_input(struct reader *r, const json_t *j, struct sh_err *err)
 {
     const char *name = NULL, *type = NULL;
     json_t *shape = NULL, *params = NULL, *data = NULL;
@@ -285,7 +285,7 @@ static int read_input(struct reader *r, const json_t *j, struct sh_err *err)
     int rc = sh_json_read(j, "inputs[]", f, SH_ARRAY_LEN(f), err);
 
     if (!rc)
-        rc = find_tensor(r->v->inputs, r->v->n_inputs, "input", name, &index, err);
+        rc = find_named_tensor(r->v->inputs, r->v->n_inputs, "input", name, &index, err);
     if (rc)
         return rc;
     t = &r->v->inputs[index];
@@ -295,16 +295,16 @@ static int read_input(struct reader *r, const json_t *j, struct sh_err *err)
     if (sh_dtype_from_v2(type) != t->dtype)
         return SH_FAIL(err, SH_E_INVALID, "input \"%s\" has datatype %.16s, the model wants %s",
                        name, type, sh_dtype_v2(t->dtype));
-    rc = read_shape(r, shape, t, err);
-    return rc ? rc : read_data(r, params, data, t, &r->p->in[index], err);
+    rc = read_input_shape(r, shape, t, err);
+    return rc ? rc : read_json_data(r, params, data, t, &r->p->in[index], err);
 }
 
-static int read_inputs(struct reader *r, const json_t *list, struct sh_err *err)
+static int read_plan_inputs(struct reader *r, const json_t *list, struct sh_err *err)
 {
     int rc = SH_OK;
 
     for (size_t i = 0; !rc && i < json_array_size(list); i++)
-        rc = read_input(r, json_array_get(list, i), err);
+        rc = read_plan_input(r, json_array_get(list, i), err);
     for (size_t i = 0; !rc && i < r->v->n_inputs; i++)
         if (!r->p->in[i].given)
             rc = SH_FAIL(err, SH_E_INVALID, "input \"%s\" is missing", r->v->inputs[i].name);
@@ -359,7 +359,7 @@ static int read_output(const struct cat_version *v, const json_t *j, bool all_bi
     int rc = sh_json_read(j, "outputs[]", f, SH_ARRAY_LEN(f), err);
 
     if (!rc)
-        rc = find_tensor(v->outputs, v->n_outputs, "output", name, &o->index, err);
+        rc = find_named_tensor(v->outputs, v->n_outputs, "output", name, &o->index, err);
     if (rc)
         return rc;
     for (size_t i = 0; i < p->n_out; i++)
@@ -411,8 +411,8 @@ int plan_as_it_is(const struct cat_version *v, struct infer_plan *p, struct sh_e
     return rc ? rc : size_outputs(v, p, err);
 }
 
-static int read_outputs(const struct cat_version *v, const json_t *list, bool all_binary,
-                        struct infer_plan *p, struct sh_err *err)
+static int read_plan_outputs(const struct cat_version *v, const json_t *list, bool all_binary,
+                             struct infer_plan *p, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -463,13 +463,13 @@ int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, 
     if (!rc && params)
         rc = read_parameters(params, out, &all_binary, err);
     if (!rc)
-        rc = read_inputs(&r, inputs, err);
+        rc = read_plan_inputs(&r, inputs, err);
     if (!rc && out->batch == 0)
         out->batch = v->fixed_batch; /* its shapes were those of all of a batch */
     if (!rc)
         rc = fill_up(v, out, err);
     if (!rc)
-        rc = read_outputs(v, outputs, all_binary, out, err);
+        rc = read_plan_outputs(v, outputs, all_binary, out, err);
     return rc;
 }
 
@@ -483,7 +483,8 @@ struct rows {
     size_t end;      /* bytes of the large one */
 };
 
-static struct rows rows_of(const int64_t *small, const int64_t *large, size_t rank, size_t unit)
+static struct rows rows_between(const int64_t *small, const int64_t *large, size_t rank,
+                                size_t unit)
 {
     struct rows r = {.small = small, .large = large, .n = 1, .bytes = unit};
     size_t last = rank;
@@ -545,7 +546,7 @@ static int rows_at(const struct cat_tensor *t, const struct infer_plan *p,
     if (!rc)
         rc = shape_at(t, p, &p->run, large, &bytes, err);
     if (!rc)
-        *out = rows_of(small, large, t->rank, sh_dtype_bytes(t->dtype));
+        *out = rows_between(small, large, t->rank, sh_dtype_bytes(t->dtype));
     return rc;
 }
 

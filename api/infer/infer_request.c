@@ -340,7 +340,7 @@ static int input_load(struct infer *i, size_t k, char *to, struct sh_err *err)
 
 /* Inputs that are numbers in JSON, in shared memory, or filled up, become bytes in a slot of their
  * own, in the order of the model's inputs. */
-static int bring(struct infer *i, struct sh_err *err)
+static int bring_inputs(struct infer *i, struct sh_err *err)
 {
     char *at[CAT_MAX_IO], *to;
     bool masks_all = false;
@@ -403,7 +403,7 @@ static int infer_prepare(struct infer *i, struct sh_err *err)
     if (!rc)
         rc = find_out_regions(i, err);
     if (!rc)
-        rc = bring(i, err);
+        rc = bring_inputs(i, err);
     if (!rc)
         rc = slab_take(i->api->slab, i->tenant, i->plan.all_out_bytes, &i->outputs, err);
     return rc;
@@ -473,7 +473,7 @@ static int write_regions(const struct infer *i, const char *outputs, struct sh_e
     return rc;
 }
 
-static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
+static int reply_with_result(struct api_req *q, struct infer *i, struct sh_err *err)
 {
     char *outputs = slab_at(i->api->slab, i->outputs->off);
     struct api_reply *p = &q->reply;
@@ -529,5 +529,5 @@ int infer_main(struct api_req *q, struct sh_err *err)
         return failure(q, i, err);
     if (here && json_output_bytes(i) > INLINE_JSON)
         return API_AGAIN;
-    return reply(q, i, err);
+    return reply_with_result(q, i, err);
 }

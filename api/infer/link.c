@@ -154,7 +154,7 @@ static void run_open(struct link *l, struct infer *i)
     link__send(l, &m);
 }
 
-static void fill_spans(const struct infer *i, struct msg_span *in, struct msg_span *out)
+static void fill_link_spans(const struct infer *i, struct msg_span *in, struct msg_span *out)
 {
     const char *base = slab_at(i->api->slab, 0);
 
@@ -173,7 +173,7 @@ static void run_ready(struct link *l, struct infer *i)
     if (i->link.over)
         return;
     sh_loop_stay_awake(l->loop);
-    fill_spans(i, in, out);
+    fill_link_spans(i, in, out);
     m.u.infer_ready =
         (struct msg_infer_ready){.rid = i->rid,
                                  .batch = (uint32_t)i->plan.batch,
@@ -322,7 +322,7 @@ static bool post(struct link *l, struct infer *i, unsigned what)
 }
 
 /* A place among those in flight; link__end() gives it back. */
-static int take_place(struct link *l, struct sh_err *err)
+static int take_link_place(struct link *l, struct sh_err *err)
 {
     if (!atomic_load(&l->up) || atomic_load(&l->stop))
         return SH_FAIL(err, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later");
@@ -334,7 +334,7 @@ static int take_place(struct link *l, struct sh_err *err)
 
 int link_open(struct link *l, struct infer *i, struct sh_err *err)
 {
-    int rc = take_place(l, err);
+    int rc = take_link_place(l, err);
 
     if (rc)
         return rc;
@@ -357,7 +357,7 @@ void link_ready(struct link *l, struct infer *i)
     struct sh_err err = {0};
 
     if (i->link.is_late)
-        r.rc = take_place(l, &err);
+        r.rc = take_link_place(l, &err);
     if (!r.rc && !post(l, i, CMD_READY))
         r.rc = SH_FAIL(&err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
     if (!r.rc)
@@ -579,7 +579,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
 
 /* ---------------------------------------------------------------- start, stop */
 
-static void *thread_main(void *arg)
+static void *link_main(void *arg)
 {
     struct link *l = arg;
     struct sh_err err = {0};
@@ -629,7 +629,7 @@ int link_start(struct api *a, struct link **out, struct sh_err *err)
         sh_loop_on_wake(l->loop, on_wake, l);
         sh_loop_busy_poll(l->loop, SH_US(a->conf->busy_poll_us));
         a->link = l; /* callbacks look for it there */
-        l->has_thread = pthread_create(&l->thread, NULL, thread_main, l) == 0;
+        l->has_thread = pthread_create(&l->thread, NULL, link_main, l) == 0;
         if (!l->has_thread)
             rc = SH_FAIL(err, SH_E_NOMEM, "could not start the link's thread");
     }

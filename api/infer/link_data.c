@@ -195,7 +195,7 @@ static void remove_exec(struct link *l, struct link_exec *e)
     free(e);
 }
 
-static int add_exec(struct link *l, const struct msg_exec_up *m, struct sh_err *err)
+static int add_link_exec(struct link *l, const struct msg_exec_up *m, struct sh_err *err)
 {
     struct link_exec *e;
     struct sh_link_handler h = {.on_up = on_exec_up,
@@ -237,7 +237,7 @@ void link__exec_up(struct link *l, const struct msg_exec_up *m)
     }
     if (e)
         e->confirmed = true;
-    else if (m->up && add_exec(l, m, &err))
+    else if (m->up && add_link_exec(l, m, &err))
         sh_log_err(SH_LOG_ERROR, "executor.add", &err);
 }
 
@@ -264,8 +264,8 @@ void link__exec_free_all(struct link *l)
     l->cap_execs = 0;
 }
 
-static int send_span(struct link *l, struct sh_wire *w, const struct infer *i, const char *data,
-                     size_t len)
+static int send_input_span(struct link *l, struct sh_wire *w, const struct infer *i,
+                           const char *data, size_t len)
 {
     uint64_t off = (uint64_t)(data - (const char *)slab_at(l->api->slab, 0));
     int rc = SH_OK;
@@ -314,7 +314,7 @@ void link__send_inputs(struct link *l, struct infer *i)
     if (e->local)
         return;
     for (size_t k = 0; !rc && k < i->v->n_inputs; k++)
-        rc = send_span(l, w, i, i->plan.in[k].binary, i->plan.in[k].run_bytes);
+        rc = send_input_span(l, w, i, i->plan.in[k].binary, i->plan.in[k].run_bytes);
     if (!rc)
         rc = sh_wire_send(w, &end, NULL);
     /* A connection that fails here is closed by the wire: on_exec_down ends the request. */

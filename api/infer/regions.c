@@ -90,7 +90,7 @@ void region_put(struct region *g)
 /* ------------------------------------------------------------------ the table; under the lock */
 
 /* name NULL: any. */
-static bool is_of(const struct region *g, const char *tenant, const char *name)
+static bool is_region_of(const struct region *g, const char *tenant, const char *name)
 {
     return strcmp(g->tenant, tenant) == 0 && (!name || strcmp(g->name, name) == 0);
 }
@@ -98,7 +98,7 @@ static bool is_of(const struct region *g, const char *tenant, const char *name)
 static struct region **region_find(struct regions *r, const char *tenant, const char *name)
 {
     for (size_t i = 0; i < r->n; i++)
-        if (is_of(r->list[i], tenant, name))
+        if (is_region_of(r->list[i], tenant, name))
             return &r->list[i];
     return NULL;
 }
@@ -108,24 +108,24 @@ static size_t regions_count(const struct regions *r, const char *tenant)
     size_t n = 0;
 
     for (size_t i = 0; i < r->n; i++)
-        n += is_of(r->list[i], tenant, NULL);
+        n += is_region_of(r->list[i], tenant, NULL);
     return n;
 }
 
-static bool is_same(const struct region *a, const struct region *b)
+static bool is_same_region(const struct region *a, const struct region *b)
 {
     return strcmp(a->key, b->key) == 0 && a->offset == b->offset && a->bytes == b->bytes;
 }
 
 /* Takes g unless it fails or the same is there already (*kept false). A client that was started
  * again has made its memory anew: what had the key before is nobody's. */
-static int put_in(struct regions *r, struct region *g, bool *kept, struct sh_err *err)
+static int put_region(struct regions *r, struct region *g, bool *kept, struct sh_err *err)
 {
     struct region **at = region_find(r, g->tenant, g->name);
     int rc;
 
     *kept = false;
-    if (at && !is_same(*at, g))
+    if (at && !is_same_region(*at, g))
         return SH_FAIL(err, SH_E_CONFLICT,
                        "the shared memory region \"%.128s\" is registered with other values; "
                        "unregister it first",
@@ -224,7 +224,7 @@ int regions_add(struct regions *r, const char *tenant, const char *name, const c
         rc = open_key(g, err);
     if (!rc) {
         pthread_mutex_lock(&r->lock);
-        rc = put_in(r, g, &kept, err);
+        rc = put_region(r, g, &kept, err);
         pthread_mutex_unlock(&r->lock);
     }
     if (!kept)
@@ -240,7 +240,7 @@ void regions_remove(struct regions *r, const char *tenant, const char *name)
     for (size_t i = 0; i < r->n; i++) {
         struct region *g = r->list[i];
 
-        if (is_of(g, tenant, name))
+        if (is_region_of(g, tenant, name))
             region_put(g);
         else
             r->list[keep++] = g;
@@ -249,7 +249,7 @@ void regions_remove(struct regions *r, const char *tenant, const char *name)
     pthread_mutex_unlock(&r->lock);
 }
 
-static int missing(const char *name, struct sh_err *err)
+static int no_region(const char *name, struct sh_err *err)
 {
     return SH_FAIL(err, SH_E_NOTFOUND, "there is no shared memory region \"%.128s\"; register it",
                    name);
@@ -266,7 +266,7 @@ int regions_list(struct regions *r, const char *tenant, const char *name, json_t
     for (size_t i = 0; !rc && i < r->n; i++) {
         const struct region *g = r->list[i];
 
-        if (is_of(g, tenant, name) &&
+        if (is_region_of(g, tenant, name) &&
             json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I}", "name", g->name, "key",
                                                   g->key, "offset", (json_int_t)g->offset,
                                                   "byte_size", (json_int_t)g->bytes)))
@@ -276,7 +276,7 @@ int regions_list(struct regions *r, const char *tenant, const char *name, json_t
     if (rc)
         SH_FAIL(err, rc, "could not allocate the reply");
     else if (name && json_array_size(list) == 0)
-        rc = missing(name, err);
+        rc = no_region(name, err);
     if (rc)
         json_decref(list);
     else
@@ -303,7 +303,7 @@ int regions_get(struct regions *r, const char *tenant, const char *name, uint64_
     }
     pthread_mutex_unlock(&r->lock);
     if (!g)
-        return missing(name, err);
+        return no_region(name, err);
     if (offset > g->bytes || bytes > g->bytes - offset) {
         SH_FAIL(err, SH_E_INVALID,
                 "the shared memory region \"%.128s\" has %" PRIu64 " bytes; %" PRIu64

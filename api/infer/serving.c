@@ -38,7 +38,7 @@ int serving_new(struct serving **out, struct sh_err *err)
     return SH_OK;
 }
 
-static void forget_all(struct serving *s)
+static void forget_serving(struct serving *s)
 {
     while (s->all) {
         struct entry *e = s->all;
@@ -54,7 +54,7 @@ void serving_free(struct serving *s)
 {
     if (!s)
         return;
-    forget_all(s);
+    forget_serving(s);
     idmap_fini(&s->by_id);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -63,7 +63,7 @@ void serving_free(struct serving *s)
 void serving_clear(struct serving *s)
 {
     pthread_mutex_lock(&s->lock);
-    forget_all(s);
+    forget_serving(s);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -86,7 +86,7 @@ static struct entry *entry_of(struct serving *s, int64_t version_id, struct sh_e
     return e;
 }
 
-static void forget_one(struct serving *s, int64_t version_id)
+static void forget_version(struct serving *s, int64_t version_id)
 {
     struct entry **at = &s->all, *e = idmap_del(&s->by_id, (uint64_t)version_id);
 
@@ -107,7 +107,7 @@ void serving_note(struct serving *s, const struct msg_model_up *m)
     if (is_known)
         e = entry_of(s, m->version_id, &err);
     else
-        forget_one(s, m->version_id);
+        forget_version(s, m->version_id);
     if (e) {
         e->at_ns = sh_clock_ns();
         e->is = (struct serving_state){
@@ -282,7 +282,7 @@ static int item_show(struct api_req *q, struct cat_table **table, json_t *j, str
     return rc ? rc : show_traffic(q, j, err);
 }
 
-static void load_again(struct api_req *q, const struct cat_version *v)
+static void ask_for_load(struct api_req *q, const struct cat_version *v)
 {
     struct serving_state is;
 
@@ -300,12 +300,12 @@ void serving_load_again(struct api_req *q, const json_t *j)
     size_t i;
 
     if (!versions)
-        load_again(q, version_find(q, &table, j, NULL, sh_json_text(j, "model")));
+        ask_for_load(q, version_find(q, &table, j, NULL, sh_json_text(j, "model")));
     json_array_foreach(versions, i, item)
     {
         const char *tenant = sh_json_text(j, "tenant"), *model = sh_json_text(j, "name");
 
-        load_again(q, version_find(q, &table, item, tenant, model));
+        ask_for_load(q, version_find(q, &table, item, tenant, model));
     }
     catalog_put(table);
 }

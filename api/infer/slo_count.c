@@ -59,7 +59,7 @@ void slo_counts_free(struct slo_counts *c)
 }
 
 /* The line of this minute; NULL when there are too many. */
-static struct line *line_of(struct slo_counts *c, int64_t model_id, int64_t minute_ms)
+static struct line *minute_line(struct slo_counts *c, int64_t model_id, int64_t minute_ms)
 {
     for (size_t i = c->n; i-- > 0 && c->lines[i].minute_ms >= minute_ms;)
         if (c->lines[i].model_id == model_id && c->lines[i].minute_ms == minute_ms)
@@ -78,7 +78,7 @@ void slo_counts_add(struct slo_counts *c, int64_t model_id, enum slo_outcome o, 
     struct line *l;
 
     pthread_mutex_lock(&c->lock);
-    l = line_of(c, model_id, now_ms - now_ms % MINUTE_MS);
+    l = minute_line(c, model_id, now_ms - now_ms % MINUTE_MS);
     if (l) {
         l->n[o]++;
         if (o != SLO_REJECTED)

@@ -37,7 +37,7 @@ static void on_answer(void *arg)
 }
 
 /* States in which there is nothing to ask the scheduler. */
-static const char *known(const json_t *job)
+static const char *known_reason(const json_t *job)
 {
     static const struct {
         const char *state, *text;
@@ -94,7 +94,7 @@ static void add_start(json_t *o)
 
 static int explain_answer(struct api_req *q, const struct explain *e, struct sh_err *err)
 {
-    const char *words = known(e->job), *wish = wished(e->job);
+    const char *words = known_reason(e->job), *wish = wished(e->job);
     json_t *o = NULL, *choices = NULL;
     char text[160];
     int rc = jobctl_choices(e->job, &choices, err);
@@ -141,7 +141,7 @@ int jobs_explain(struct api_req *q, struct sh_err *err)
     rc = jobs_named(q, &e->job, err);
     if (rc)
         return rc;
-    if (known(e->job))
+    if (known_reason(e->job))
         return explain_answer(q, e, err);
     e->ask.job = json_integer_value(json_object_get(e->job, "id"));
     e->ask.done = on_answer;

@@ -104,7 +104,7 @@ static int fill_items(struct submit *s, const struct asked *a, const struct arra
 }
 
 /* As it was asked for now? */
-static bool is_same(const json_t *earlier, const json_t *row)
+static bool is_same_array(const json_t *earlier, const json_t *row)
 {
     json_t *template = json_copy(json_object_get(row, "template"));
     json_t *grid = json_incref(json_object_get(template, "grid"));
@@ -129,7 +129,7 @@ static int find_earlier(struct submit *s, json_t **out, struct sh_err *err)
     if (rc || !*out)
         return rc ? rc : store_queue_refuse(s->q, s->items->spec.queue, err);
     s->items->made = SUBMIT_EARLIER;
-    if (is_same(*out, s->array))
+    if (is_same_array(*out, s->array))
         return SH_OK;
     s->q->reply.status = 422;
     return SH_FAIL(err, SH_E_CONFLICT,

@@ -14,7 +14,7 @@
  * them the first mistake alone is told. */
 #define MAX_FAULTS 2000
 
-static json_t *result_of(const struct submit_item *x)
+static json_t *item_result(const struct submit_item *x)
 {
     int status = x->status ? x->status : sh_rc_http(x->err.rc);
 
@@ -37,7 +37,7 @@ static int batch_create(struct submit *s, json_t **out, struct sh_err *err)
     for (size_t i = 0; i < s->n; i++) {
         created += s->items[i].made == SUBMIT_MADE;
         failed += s->items[i].err.rc != SH_OK;
-        if (json_array_append_new(items, result_of(&s->items[i])))
+        if (json_array_append_new(items, item_result(&s->items[i])))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     }
     *out = json_pack("{s:o, s:I, s:I}", "items", items, "created", created, "failed", failed);
@@ -46,7 +46,7 @@ static int batch_create(struct submit *s, json_t **out, struct sh_err *err)
 }
 
 /* The first job that was made. */
-static json_int_t first_of(const json_t *answer)
+static json_int_t first_job_of(const json_t *answer)
 {
     const json_t *x;
     size_t i;
@@ -83,11 +83,11 @@ int job_batches_create(struct api_req *q, struct sh_err *err)
     submit_fini(&s);
     if (rc)
         return rc;
-    if (first_of(answer)) {
+    if (first_job_of(answer)) {
         if (!q->reply.replayed)
             link_hint(q->api->link, "jobs");
         snprintf(location, sizeof(location), "/api/v1/jobs/%" JSON_INTEGER_FORMAT,
-                 first_of(answer));
+                 first_job_of(answer));
         return req_reply(q, answer, location, err);
     }
     q->reply.status = 200;

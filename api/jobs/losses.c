@@ -86,7 +86,8 @@ int losses_read(const char *path, int64_t offset, int64_t limit, json_t **out, i
     return rc;
 }
 
-static int read_range(const struct api_req *q, int64_t *offset, int64_t *limit, struct sh_err *err)
+static int read_losses_range(const struct api_req *q, int64_t *offset, int64_t *limit,
+                             struct sh_err *err)
 {
     const char *from = uri_query(&q->uri, "offset"), *most = uri_query(&q->uri, "limit");
     int rc = SH_OK;
@@ -106,7 +107,7 @@ int jobs_losses(struct api_req *q, struct sh_err *err)
     json_t *job = NULL, *losses = NULL;
     int64_t offset, limit, total = 0;
     char *path = NULL;
-    int rc = read_range(q, &offset, &limit, err);
+    int rc = read_losses_range(q, &offset, &limit, err);
 
     if (!rc)
         rc = jobs_named(q, &job, err);

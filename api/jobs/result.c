@@ -85,8 +85,8 @@ int jobs_result(struct api_req *q, struct sh_err *err)
 /* ------------------------------------------------------------------ the file */
 
 /* Opened only if it is what the job says that it left. */
-static int open_file(const struct api_req *q, const json_t *job, const char *name, int *fd,
-                     uint64_t *bytes, struct sh_err *err)
+static int open_result(const struct api_req *q, const json_t *job, const char *name, int *fd,
+                       uint64_t *bytes, struct sh_err *err)
 {
     const json_t *want = json_object_get(json_object_get(job, "result"), "bytes");
     char *path = NULL, what[64];
@@ -113,7 +113,7 @@ int jobs_artifact(struct api_req *q, struct sh_err *err)
     if (!rc && !(name = file_name(job)))
         rc = SH_FAIL(err, SH_E_NOTFOUND, "job %s left no file of its own", q->params[0]);
     if (!rc)
-        rc = open_file(q, job, name, &fd, &bytes, err);
+        rc = open_result(q, job, name, &fd, &bytes, err);
     if (rc) {
         if (fd >= 0)
             close(fd);

@@ -51,7 +51,7 @@ struct lookup {
     size_t n, cap;
 };
 
-static bool same(const char *a, const char *b)
+static bool same_words(const char *a, const char *b)
 {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
@@ -79,8 +79,9 @@ static int find_parts(struct api_req *q, struct lookup *l, const struct jobspec 
     for (size_t i = l->n; i-- > 0;) {
         const struct jobspec *k = l->items[i].spec;
 
-        if (k->version == s->version && k->is_batch == s->is_batch && same(k->model, s->model) &&
-            same(k->dataset, s->dataset) && same(k->eval_dataset, s->eval_dataset)) {
+        if (k->version == s->version && k->is_batch == s->is_batch &&
+            same_words(k->model, s->model) && same_words(k->dataset, s->dataset) &&
+            same_words(k->eval_dataset, s->eval_dataset)) {
             *out = &l->items[i].parts;
             return SH_OK;
         }
@@ -107,7 +108,7 @@ static int check_dataset(const struct jobspec *s, bool is_main, const struct sto
                    : noun_missing("dataset", name, err);
 }
 
-static int check_parts(struct jobspec *s, const struct store_parts *p, struct sh_err *err)
+static int check_job_parts(struct jobspec *s, const struct store_parts *p, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -131,13 +132,13 @@ static int check_parts(struct jobspec *s, const struct store_parts *p, struct sh
     return rc;
 }
 
-static int64_t id_of(const json_t *j)
+static int64_t submitted_id(const json_t *j)
 {
     return json_integer_value(json_object_get(j, "id"));
 }
 
 /* What those items name that are right so far. */
-static int find_all(struct submit *s, struct sh_err *err)
+static int find_items_parts(struct submit *s, struct sh_err *err)
 {
     struct lookup l = {0};
     int rc = SH_OK;
@@ -149,14 +150,14 @@ static int find_all(struct submit *s, struct sh_err *err)
         if (x->err.rc)
             continue;
         rc = find_parts(s->q, &l, &x->spec, &p, err);
-        if (rc || check_parts(&x->spec, p, &x->err))
+        if (rc || check_job_parts(&x->spec, p, &x->err))
             continue;
         json_decref(x->assumes); /* of a try that was undone */
         x->assumes = jobspec_assumes(&x->spec, p->version);
-        x->version_id = id_of(p->version);
+        x->version_id = submitted_id(p->version);
         x->version = json_integer_value(json_object_get(p->version, "version"));
-        x->dataset_id = id_of(p->dataset);
-        x->eval_dataset_id = x->spec.eval_dataset ? id_of(p->eval_dataset) : 0;
+        x->dataset_id = submitted_id(p->dataset);
+        x->eval_dataset_id = x->spec.eval_dataset ? submitted_id(p->eval_dataset) : 0;
     }
     for (size_t i = 0; i < l.n; i++)
         store_parts_fini(&l.items[i].parts);
@@ -192,7 +193,7 @@ static void check_same(struct submit_item *x)
     const char *model = json_string_value(json_object_get(x->job, "model"));
     const char *dataset = json_string_value(json_object_get(x->job, "dataset"));
 
-    if (same(model, x->spec.model) && same(dataset, x->spec.dataset) &&
+    if (same_words(model, x->spec.model) && same_words(dataset, x->spec.dataset) &&
         json_equal(json_object_get(x->job, "spec"), x->spec.spec))
         return;
     x->status = 422;
@@ -218,12 +219,12 @@ static int ask_why(struct submit *s, struct submit_item *x, const struct submit_
         return rc;
     if (x->job) {
         x->made = SUBMIT_EARLIER;
-        x->id = id_of(x->job);
+        x->id = submitted_id(x->job);
         x->version = json_integer_value(json_object_get(x->job, "version"));
         check_same(x);
         return SH_OK;
     }
-    if (*queue && same((*queue)->spec.queue, x->spec.queue)) {
+    if (*queue && same_words((*queue)->spec.queue, x->spec.queue)) {
         x->err = (*queue)->err;
         return SH_OK;
     }
@@ -250,8 +251,8 @@ static int why_not(struct submit *s, struct submit_item *x, struct shown *shown,
     return s->is_alone ? SH_OK : sh_err_copy(err, &x->err);
 }
 
-static int take_row(struct submit *s, const struct db_res *res, size_t row, struct shown *shown,
-                    struct sh_err *err)
+static int take_shown_row(struct submit *s, const struct db_res *res, size_t row,
+                          struct shown *shown, struct sh_err *err)
 {
     struct submit_item *x = &s->items[db_i64(res, row, 0, 0)];
     const char *job = db_text(res, row, 2);
@@ -264,7 +265,7 @@ static int take_row(struct submit *s, const struct db_res *res, size_t row, stru
     return job ? store_json(job, "submit", &x->job, err) : SH_OK;
 }
 
-static int rows_of(const struct submit *s, json_t **out, struct sh_err *err)
+static int submitted_rows(const struct submit *s, json_t **out, struct sh_err *err)
 {
     json_t *rows = json_array();
     bool ok = rows;
@@ -294,11 +295,11 @@ int submit_store(struct submit *s, struct sh_err *err)
         x->status = 0;
     }
     s->array_id = 0;
-    rc = rows_of(s, &rows, err);
+    rc = submitted_rows(s, &rows, err);
     if (!rc && json_array_size(rows) > 0)
         rc = store_submit(s->q, s->way, rows, s->array, &res, err);
     for (size_t i = 0; !rc && i < db_rows(res); i++)
-        rc = s->array && !db_text(res, 0, 3) ? SH_OK : take_row(s, res, i, &shown, err);
+        rc = s->array && !db_text(res, 0, 3) ? SH_OK : take_shown_row(s, res, i, &shown, err);
     db_res_free(res);
     json_decref(rows);
     return rc;
@@ -325,7 +326,7 @@ struct making {
 static int submit_make(void *arg, json_t **out, struct sh_err *err)
 {
     const struct making *m = arg;
-    int rc = find_all(m->s, err);
+    int rc = find_items_parts(m->s, err);
 
     return rc ? rc : m->fn(m->s, out, err);
 }

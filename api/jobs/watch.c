@@ -22,8 +22,8 @@
 #define PING_NS SH_S(15)
 #define KEY_NS SH_S(1)                /* keys are looked at so often: in the cache, as a rule */
 #define MAX_UNREAD ((size_t)64 << 10) /* a stream that has so much gets nothing more for now */
-#define LOOK_NS INT64_C(1000000000)   /* from one look at an answer to the next */
-#define LOOKS_NS INT64_C(100000000)   /* for all looks of a round */
+#define LOOK_NS SH_S(1)               /* from one look at an answer to the next */
+#define LOOKS_NS SH_MS(100)           /* for all looks of a round */
 #define MAX_STREAM_BYTES ((size_t)4 << 20)
 
 struct stream { /* one open connection */
@@ -59,7 +59,7 @@ struct watch {
 
 /* ---------------------------------------------------------------- streams; the lock is held */
 
-static void wake(struct stream *s)
+static void wake_stream(struct stream *s)
 {
     if (!s->asleep)
         return;
@@ -79,7 +79,7 @@ static void stream_say(struct stream *s, const char *fmt, const char *a, const c
     if (sh_buf_printf(&s->buf, &err, fmt, a, b))
         s->ended = true;
     s->said_ns = sh_clock_ns();
-    wake(s);
+    wake_stream(s);
 }
 
 static const char ANSWER[] = "event: answer\ndata: %s%s\n\n";
@@ -361,7 +361,7 @@ static void round_finish(struct watch *w, const struct round *r)
 
         if (s && s->job == r->asks[k].job && s->is_final && !s->ended) {
             s->ended = true;
-            wake(s);
+            wake_stream(s);
         }
     }
 }
@@ -392,7 +392,7 @@ static void look_once(struct watch *w, struct stream *s)
         stream_say(s, ANSWER, text, "");
     if (!closed && (rc == SH_E_NOTFOUND || rc == SH_E_FORBIDDEN)) {
         s->ended = true;
-        wake(s);
+        wake_stream(s);
     }
     pthread_mutex_unlock(&w->lock);
     if (closed)
@@ -490,7 +490,7 @@ static void check_keys(struct watch *w)
         s = stream_find(w, all[i].s);
         if (s && strcmp(s->q->h.authorization, all[i].key) == 0) {
             s->ended = true;
-            wake(s);
+            wake_stream(s);
         }
         pthread_mutex_unlock(&w->lock);
     }
@@ -498,7 +498,7 @@ static void check_keys(struct watch *w)
 }
 
 /* Sleeps until the next round; without streams, until there is one. False: the end. */
-static bool rest(struct watch *w)
+static bool rest_between_rounds(struct watch *w)
 {
     struct timespec until;
     bool stop;
@@ -523,17 +523,17 @@ static void end_all(struct watch *w)
     w->stop = true; /* none is opened any more */
     for (struct stream *s = w->all; s; s = s->next) {
         s->ended = true;
-        wake(s);
+        wake_stream(s);
     }
     pthread_mutex_unlock(&w->lock);
 }
 
-static void *thread_main(void *arg)
+static void *watch_thread_main(void *arg)
 {
     struct watch *w = arg;
     bool was_down = false;
 
-    while (rest(w) && !atomic_load(&w->api->stopping)) {
+    while (rest_between_rounds(w) && !atomic_load(&w->api->stopping)) {
         struct sh_err err = {0};
         int rc = round_once(w, &err);
 
@@ -570,7 +570,7 @@ int watch_start(struct api *a, struct watch **out, struct sh_err *err)
     rc = db_new(a->conf->db_url, "shunt-api-watch", &w->db, err);
     if (!rc) {
         db_share(w->db, &a->db_news);
-        w->has_thread = pthread_create(&w->thread, NULL, thread_main, w) == 0;
+        w->has_thread = pthread_create(&w->thread, NULL, watch_thread_main, w) == 0;
         if (!w->has_thread)
             rc = SH_FAIL(err, SH_E_NOMEM, "could not start the thread of event streams");
     }

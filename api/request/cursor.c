@@ -15,8 +15,8 @@
 #define ID_BYTES 8
 #define MAX_LIST 1024
 
-static int tag_of(const uint8_t *key, const char *list, int64_t id, uint8_t out[static TAG_BYTES],
-                  struct sh_err *err)
+static int cursor_tag(const uint8_t *key, const char *list, int64_t id,
+                      uint8_t out[static TAG_BYTES], struct sh_err *err)
 {
     uint8_t text[ID_BYTES + MAX_LIST], mac[SH_SHA256_BYTES];
     size_t n = SH_MIN(strlen(list), (size_t)MAX_LIST);
@@ -46,7 +46,7 @@ int cursor_seal(const uint8_t key[static CURSOR_KEY_BYTES], const char *list, in
                 char out[static CURSOR_TEXT], struct sh_err *err)
 {
     uint8_t raw[TAG_BYTES + ID_BYTES];
-    int rc = tag_of(key, list, id, raw, err);
+    int rc = cursor_tag(key, list, id, raw, err);
 
     memcpy(raw + TAG_BYTES, &id, ID_BYTES);
     if (!rc)
@@ -68,7 +68,7 @@ int cursor_open(const uint8_t key[static CURSOR_KEY_BYTES], const char *list, co
     *id = 0;
     memcpy(&n, raw + TAG_BYTES, ID_BYTES);
     if (!rc)
-        rc = tag_of(key, list, n, tag, err);
+        rc = cursor_tag(key, list, n, tag, err);
     if (rc)
         return rc;
     if (!whole || !sh_mem_equal_ct(tag, raw, TAG_BYTES))
@@ -79,7 +79,7 @@ int cursor_open(const uint8_t key[static CURSOR_KEY_BYTES], const char *list, co
     return SH_OK;
 }
 
-static int read_key(const char *path, uint8_t *key, struct sh_err *err)
+static int read_cursor_key(const char *path, uint8_t *key, struct sh_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC), rc = SH_OK;
     ssize_t n;
@@ -95,7 +95,7 @@ static int read_key(const char *path, uint8_t *key, struct sh_err *err)
 }
 
 /* Written beside it and linked: whoever comes first wins, and nobody reads half a key. */
-static int make_key(const char *path, struct sh_err *err)
+static int make_cursor_key(const char *path, struct sh_err *err)
 {
     uint8_t key[CURSOR_KEY_BYTES];
     char *draft = NULL;
@@ -124,9 +124,9 @@ int cursor_key_load(const char *state_dir, uint8_t key[static CURSOR_KEY_BYTES],
     int rc = sh_asprintf(err, &path, "%s/cursor.key", state_dir);
 
     if (!rc && access(path, F_OK))
-        rc = make_key(path, err);
+        rc = make_cursor_key(path, err);
     if (!rc)
-        rc = read_key(path, key, err);
+        rc = read_cursor_key(path, key, err);
     free(path);
     return rc;
 }

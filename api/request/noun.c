@@ -111,7 +111,7 @@ static bool read_zone(const char *s, int *out)
     return h < 24 && m < 60;
 }
 
-static int number_at(const char *s, int digits)
+static int digits_at(const char *s, int digits)
 {
     int n = 0;
 
@@ -134,12 +134,12 @@ int noun_read_time(const char *field, const char *s, int64_t *ms_out, struct sh_
         for (int scale = 100; *rest >= '0' && *rest <= '9'; rest++, scale /= 10)
             ms += (*rest - '0') * scale;
     }
-    asked = (struct tm){.tm_year = number_at(s, 4) - 1900,
-                        .tm_mon = number_at(s + 5, 2) - 1,
-                        .tm_mday = number_at(s + 8, 2),
-                        .tm_hour = number_at(s + 11, 2),
-                        .tm_min = number_at(s + 14, 2),
-                        .tm_sec = number_at(s + 17, 2)};
+    asked = (struct tm){.tm_year = digits_at(s, 4) - 1900,
+                        .tm_mon = digits_at(s + 5, 2) - 1,
+                        .tm_mday = digits_at(s + 8, 2),
+                        .tm_hour = digits_at(s + 11, 2),
+                        .tm_min = digits_at(s + 14, 2),
+                        .tm_sec = digits_at(s + 17, 2)};
     tm = asked;
     at = timegm(&tm); /* normalises: what is no date comes out as another */
     if (!read_zone(rest, &zone) || tm.tm_mon != asked.tm_mon || tm.tm_mday != asked.tm_mday ||

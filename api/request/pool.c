@@ -34,7 +34,7 @@ static struct pool_task *next_task(struct pool *p)
     return t;
 }
 
-static void *thread_main(void *arg)
+static void *pool_main(void *arg)
 {
     struct pool *p = arg;
     struct pool_task *t;
@@ -71,7 +71,7 @@ int pool_new(const char *name, const char *db_url, struct db_news *news, size_t 
     }
     /* n_threads counts what runs, so that pool_free() of a half-built pool joins just those. */
     for (size_t i = 0; !rc && i < n_threads; i++) {
-        if (pthread_create(&p->threads[i], NULL, thread_main, p))
+        if (pthread_create(&p->threads[i], NULL, pool_main, p))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not start a thread of the pool");
         else
             p->n_threads++;
@@ -114,7 +114,7 @@ void pool_free(struct pool *p)
 }
 
 /* Links t behind those of its turn and before. Returns false if there is no room for it. */
-static bool put_in(struct pool *p, struct pool_task *t)
+static bool put_task(struct pool *p, struct pool_task *t)
 {
     struct pool_task **at = &p->head;
     size_t n_own = 0;
@@ -143,7 +143,7 @@ int pool_submit(struct pool *p, struct pool_task *t, struct sh_err *err)
     bool taken;
 
     pthread_mutex_lock(&p->lock);
-    taken = put_in(p, t);
+    taken = put_task(p, t);
     if (taken)
         pthread_cond_signal(&p->work);
     pthread_mutex_unlock(&p->lock);

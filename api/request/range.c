@@ -7,7 +7,7 @@
 #include <strings.h>
 
 /* A number at *p; false if there is none. What is too large is as good as the largest. */
-static bool read_number(const char **p, uint64_t *out)
+static bool read_range_number(const char **p, uint64_t *out)
 {
     const char *s = *p;
 
@@ -32,10 +32,10 @@ enum range range_parse(const char *header, uint64_t size, uint64_t *from, uint64
     if (!p || strncasecmp(p, UNIT, sizeof(UNIT) - 1) != 0)
         return RANGE_ALL;
     p += sizeof(UNIT) - 1;
-    has_first = read_number(&p, &first);
+    has_first = read_range_number(&p, &first);
     if (*p++ != '-')
         return RANGE_ALL;
-    if (*p && !read_number(&p, &last))
+    if (*p && !read_range_number(&p, &last))
         return RANGE_ALL;
     if (*p || (!has_first && last == UINT64_MAX) || (has_first && last < first))
         return RANGE_ALL;

@@ -11,7 +11,7 @@ struct making {  /* of one schema */
 };
 
 /* TAKES v. */
-static void put(struct making *m, json_t *to, const char *name, json_t *v)
+static void put_keyword(struct making *m, json_t *to, const char *name, json_t *v)
 {
     m->failed |= json_object_set_new(to, name, v) != 0;
 }
@@ -19,22 +19,22 @@ static void put(struct making *m, json_t *to, const char *name, json_t *v)
 static void put_text(struct making *m, const char *name, const char *text)
 {
     if (text)
-        put(m, m->out, name, json_string(text));
+        put_keyword(m, m->out, name, json_string(text));
 }
 
-static void add(struct making *m, json_t *to, json_t *v)
+static void add_item(struct making *m, json_t *to, json_t *v)
 {
     m->failed |= json_array_append_new(to, v) != 0;
 }
 
-static json_t *words(struct making *m, const char *list)
+static json_t *words_of_list(struct making *m, const char *list)
 {
     json_t *out = json_array();
     const char *one;
     size_t len;
 
     for (size_t i = 0; (one = sh_words_at(list, i, &len)) && len > 0; i++)
-        add(m, out, json_stringn(one, len));
+        add_item(m, out, json_stringn(one, len));
     return out;
 }
 
@@ -46,17 +46,17 @@ static void put_type(struct making *m, const struct schema *s)
 
     for (unsigned i = 0; i < SH_ARRAY_LEN(NAMES); i++)
         if (s->type >> i & 1)
-            add(m, types, json_string(NAMES[i]));
+            add_item(m, types, json_string(NAMES[i]));
     if (s->null && s->type)
-        add(m, types, json_string("null"));
+        add_item(m, types, json_string("null"));
     if (json_array_size(types) == 1 && !s->stays)
-        put(m, m->out, "type", json_incref(json_array_get(types, 0)));
+        put_keyword(m, m->out, "type", json_incref(json_array_get(types, 0)));
     else if (json_array_size(types) > 0)
-        put(m, m->out, "type", json_incref(types));
+        put_keyword(m, m->out, "type", json_incref(types));
     json_decref(types);
 }
 
-static void put_bounds(struct making *m, const struct schema *s)
+static void put_schema_bounds(struct making *m, const struct schema *s)
 {
     static const struct {
         unsigned type;
@@ -73,16 +73,17 @@ static void put_bounds(struct making *m, const struct schema *s)
            (!(s->type & BOUNDS[i].type) || (i == 0 && s->by_length)))
         i++;
     if (isfinite(s->min) && (i <= 1 || s->min > 0))
-        put(m, m->out, s->above ? "exclusiveMinimum" : BOUNDS[i].min, sh_json_number(s->min));
+        put_keyword(m, m->out, s->above ? "exclusiveMinimum" : BOUNDS[i].min,
+                    sh_json_number(s->min));
     if (isfinite(s->max) && (i == 0 || s->max > 0))
-        put(m, m->out, BOUNDS[i].max, sh_json_number(s->max));
+        put_keyword(m, m->out, BOUNDS[i].max, sh_json_number(s->max));
 }
 
 /* {"required":[name]} for each, with its type: what is null is not there. */
 static json_t *each_required(struct making *m, const char *names, bool typed)
 {
     const json_t *members = json_object_get(m->out, "properties");
-    json_t *out = json_array(), *list = words(m, names), *name, *one;
+    json_t *out = json_array(), *list = words_of_list(m, names), *name, *one;
     size_t i;
 
     json_array_foreach(list, i, name)
@@ -91,16 +92,16 @@ static json_t *each_required(struct making *m, const char *names, bool typed)
 
         one = json_pack("{s:[O]}", "required", name);
         if (typed)
-            put(m, one, "properties",
-                json_pack("{s:{s:O}}", text, "type",
-                          json_object_get(json_object_get(members, text), "type")));
-        add(m, out, one);
+            put_keyword(m, one, "properties",
+                        json_pack("{s:{s:O}}", text, "type",
+                                  json_object_get(json_object_get(members, text), "type")));
+        add_item(m, out, one);
     }
     json_decref(list);
     return out;
 }
 
-static bool is_of(const struct sh_fields *f, size_t i, unsigned name)
+static bool is_field_of(const struct sh_fields *f, size_t i, unsigned name)
 {
     return f->list[i].part == f->part && (!f->list[i].of || (f->list[i].of >> name & 1));
 }
@@ -112,11 +113,11 @@ static void put_fields(struct making *m, const struct schema *s, unsigned name, 
     for (size_t i = 0; s->fields && i < s->fields->n; i++) {
         const struct sh_field *f = &s->fields->list[i];
 
-        if (!is_of(s->fields, i, name))
+        if (!is_field_of(s->fields, i, name))
             continue;
-        put(m, all, f->name, sh_field_schema(f));
+        put_keyword(m, all, f->name, sh_field_schema(f));
         if (f->required && needs)
-            add(m, needs, json_string(f->name));
+            add_item(m, needs, json_string(f->name));
     }
     for (const struct schema_member *p = s->members; p && p->name; p++) {
         json_t *one = schema_build(&p->schema), *has = json_object_get(all, p->name);
@@ -124,7 +125,7 @@ static void put_fields(struct making *m, const struct schema *s, unsigned name, 
         if (has && one)
             m->failed |= json_object_update(has, one) != 0;
         else if (!s->by_name)
-            put(m, all, p->name, json_incref(one));
+            put_keyword(m, all, p->name, json_incref(one));
         json_decref(one);
         m->failed |= !one;
     }
@@ -141,28 +142,28 @@ static bool is_rare(const struct schema *s, const char *name)
 
 static void put_members(struct making *m, const struct schema *s)
 {
-    json_t *all = json_object(), *needs = s->needs ? words(m, s->needs) : json_array(), *v;
+    json_t *all = json_object(), *needs = s->needs ? words_of_list(m, s->needs) : json_array(), *v;
     const char *name;
 
     put_fields(m, s, 0, all, s->needs ? needs : NULL);
     json_object_foreach(all, name, v)
     {
         if (!s->needs && !is_rare(s, name))
-            add(m, needs, json_string(name));
+            add_item(m, needs, json_string(name));
     }
     if (json_object_size(all) > 0 || s->is_body)
-        put(m, m->out, "properties", json_incref(all));
+        put_keyword(m, m->out, "properties", json_incref(all));
     if (json_array_size(needs) > 0)
-        put(m, m->out, "required", json_incref(needs));
+        put_keyword(m, m->out, "required", json_incref(needs));
     json_decref(all);
     json_decref(needs);
 }
 
 /* Have two names the same fields? */
-static bool are_alike(const struct sh_fields *f, unsigned a, unsigned b)
+static bool are_forms_alike(const struct sh_fields *f, unsigned a, unsigned b)
 {
     for (size_t i = 0; i < f->n; i++)
-        if (is_of(f, i, a) != is_of(f, i, b))
+        if (is_field_of(f, i, a) != is_field_of(f, i, b))
             return false;
     return true;
 }
@@ -175,13 +176,13 @@ static json_t *names_like(struct making *m, const struct schema *s, unsigned nam
     size_t len;
 
     for (unsigned i = 0; (one = sh_words_at(s->by_name, i, &len)); i++) {
-        if (!are_alike(s->fields, name, i))
+        if (!are_forms_alike(s->fields, name, i))
             continue;
         if (i < name) {
             json_decref(list);
             return NULL;
         }
-        add(m, list, json_stringn(one, len));
+        add_item(m, list, json_stringn(one, len));
     }
     out = json_array_size(list) == 1 ? json_pack("{s:O}", "const", json_array_get(list, 0))
                                      : json_pack("{s:O}", "enum", list);
@@ -189,7 +190,7 @@ static json_t *names_like(struct making *m, const struct schema *s, unsigned nam
     return out;
 }
 
-static void add_named(struct making *m, const struct schema *s, json_t *to)
+static void add_named_fields(struct making *m, const struct schema *s, json_t *to)
 {
     for (unsigned i = 0; i < sh_words_count(s->by_name); i++) {
         json_t *names = names_like(m, s, i), *all, *needs;
@@ -199,10 +200,10 @@ static void add_named(struct making *m, const struct schema *s, json_t *to)
         all = json_object();
         needs = json_array();
         put_fields(m, s, i, all, needs);
-        put(m, all, "name", names);
-        add(m, to,
-            json_pack("{s:s, s:b, s:o, s:o}", "type", "object", "additionalProperties", 0,
-                      "properties", all, "required", needs));
+        put_keyword(m, all, "name", names);
+        add_item(m, to,
+                 json_pack("{s:s, s:b, s:o, s:o}", "type", "object", "additionalProperties", 0,
+                           "properties", all, "required", needs));
     }
 }
 
@@ -210,19 +211,21 @@ static void put_object(struct making *m, const struct schema *s)
 {
     put_members(m, s);
     if (s->is_body)
-        put(m, m->out, "additionalProperties", json_false());
+        put_keyword(m, m->out, "additionalProperties", json_false());
     if (s->values)
-        put(m, m->out, "additionalProperties", schema_build(s->values));
+        put_keyword(m, m->out, "additionalProperties", schema_build(s->values));
     if (s->names)
-        put(m, m->out, "propertyNames", json_pack("{s:s}", "pattern", s->names));
+        put_keyword(m, m->out, "propertyNames", json_pack("{s:s}", "pattern", s->names));
     if (s->names && s->max_name > 0)
-        put(m, json_object_get(m->out, "propertyNames"), "maxLength", sh_json_number(s->max_name));
+        put_keyword(m, json_object_get(m->out, "propertyNames"), "maxLength",
+                    sh_json_number(s->max_name));
     if (s->one_of)
-        put(m, m->out, "oneOf", each_required(m, s->one_of, true));
+        put_keyword(m, m->out, "oneOf", each_required(m, s->one_of, true));
     if (s->any_of)
-        put(m, m->out, "anyOf", each_required(m, s->any_of, false));
+        put_keyword(m, m->out, "anyOf", each_required(m, s->any_of, false));
     if (s->not_both)
-        put(m, m->out, "not", json_pack("{s:o}", "required", words(m, s->not_both)));
+        put_keyword(m, m->out, "not",
+                    json_pack("{s:o}", "required", words_of_list(m, s->not_both)));
 }
 
 static void put_choices(struct making *m, const struct schema *s)
@@ -230,16 +233,16 @@ static void put_choices(struct making *m, const struct schema *s)
     json_t *list = json_array();
 
     if (s->by_name)
-        add_named(m, s, list);
+        add_named_fields(m, s, list);
     for (const struct schema *one = s->choices; one && !one->is_end; one++)
         if (one->by_name)
-            add_named(m, one, list);
+            add_named_fields(m, one, list);
         else
-            add(m, list, schema_build(one));
-    put(m, m->out, "oneOf", list);
+            add_item(m, list, schema_build(one));
+    put_keyword(m, m->out, "oneOf", list);
 }
 
-static json_t *ref(const char *name)
+static json_t *ref_schema(const char *name)
 {
     char path[128];
 
@@ -249,23 +252,23 @@ static json_t *ref(const char *name)
 
 json_t *schema_build(const struct schema *s)
 {
-    struct making m = {.out = s->build ? s->build() : s->ref ? ref(s->ref) : json_object()};
+    struct making m = {.out = s->build ? s->build() : s->ref ? ref_schema(s->ref) : json_object()};
 
     m.failed = !m.out;
     put_type(&m, s);
-    put_bounds(&m, s);
+    put_schema_bounds(&m, s);
     put_text(&m, "description", s->text);
     put_text(&m, "pattern", s->pattern);
     put_text(&m, "format", s->format);
     put_text(&m, "const", s->only);
     if (s->words)
-        put(&m, m.out, "enum", words(&m, s->words));
+        put_keyword(&m, m.out, "enum", words_of_list(&m, s->words));
     if (s->value)
-        put(&m, m.out, "default", json_loads(s->value, JSON_DECODE_ANY, NULL));
+        put_keyword(&m, m.out, "default", json_loads(s->value, JSON_DECODE_ANY, NULL));
     if (s->items)
-        put(&m, m.out, "items", schema_build(s->items));
+        put_keyword(&m, m.out, "items", schema_build(s->items));
     if (s->unique)
-        put(&m, m.out, "uniqueItems", json_true());
+        put_keyword(&m, m.out, "uniqueItems", json_true());
     if ((s->type & SCHEMA_OBJECT) && !s->by_name)
         put_object(&m, s);
     if (s->choices || s->by_name)

@@ -71,7 +71,7 @@ void slab_free(struct slab *s)
 }
 
 /* Cuts r so that it is `len` long; the rest becomes a free range after it. */
-static bool split(struct range *r, size_t len)
+static bool split_range(struct range *r, size_t len)
 {
     struct range *rest;
 
@@ -137,7 +137,7 @@ static int slot_take(struct slab *s, struct holder *h, size_t len, struct range 
     if (!r)
         return SH_FAIL(err, SH_E_QUEUEFULL,
                        "the memory for payloads of requests in flight is full; try again later");
-    if (!split(r, len))
+    if (!split_range(r, len))
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a payload slot");
     r->holder = h;
     h->used += len;

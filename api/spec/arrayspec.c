@@ -29,7 +29,7 @@ static bool read_index(const char **p, int64_t *out)
 }
 
 /* "A", "A-B" or "A-B:STEP" */
-static bool read_range(const char **p, int64_t *first, int64_t *last, int64_t *step)
+static bool read_index_range(const char **p, int64_t *first, int64_t *last, int64_t *step)
 {
     *step = 1;
     if (!read_index(p, first))
@@ -54,7 +54,7 @@ int arrayspec_indices(const char *text, int64_t *out, size_t max, size_t *n, str
     *n = 0;
     do {
         p += p != text; /* the comma */
-        if (!read_range(&p, &first, &last, &step) || (*p && *p != ','))
+        if (!read_index_range(&p, &first, &last, &step) || (*p && *p != ','))
             return SH_FAIL(err, SH_E_INVALID,
                            "indices \"%.64s\" must be numbers and ranges up to %d, such as 0-99, "
                            "0-98:2 or 1,5,7-9",

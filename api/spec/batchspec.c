@@ -7,7 +7,7 @@
 
 #include <inttypes.h>
 
-static enum sh_dtype dtype_of(const json_t *tensor)
+static enum sh_dtype tensor_dtype(const json_t *tensor)
 {
     const char *s = json_string_value(json_object_get(tensor, "datatype"));
 
@@ -92,7 +92,7 @@ int batchspec_fits_model(const struct jobspec *s, const json_t *version, struct 
     return SH_OK;
 }
 
-static bool is_kept(const struct jobspec *s, const json_t *output)
+static bool is_output_kept(const struct jobspec *s, const json_t *output)
 {
     size_t i;
     json_t *v;
@@ -106,7 +106,7 @@ static bool is_kept(const struct jobspec *s, const json_t *output)
 }
 
 /* Of a tensor as the API describes datasets, what its sizes are taken from. */
-static bool find_tensor(const json_t *dataset, const char *name, struct sh_st_tensor *out)
+static bool find_dataset_tensor(const json_t *dataset, const char *name, struct sh_st_tensor *out)
 {
     const json_t *t;
     size_t i, k;
@@ -133,8 +133,8 @@ static const char *dataset_name(const struct jobspec *s, const json_t *input)
     return other ? other : name;
 }
 
-static int find_sizes(const struct jobspec *s, const json_t *inputs, const json_t *dataset,
-                      struct sh_sample_sizes *out, struct sh_err *err)
+static int find_batch_sizes(const struct jobspec *s, const json_t *inputs, const json_t *dataset,
+                            struct sh_sample_sizes *out, struct sh_err *err)
 {
     int rc = sh_sample_sizes_begin(inputs, out, err);
 
@@ -142,7 +142,7 @@ static int find_sizes(const struct jobspec *s, const json_t *inputs, const json_
         const json_t *in = json_array_get(inputs, i);
         struct sh_st_tensor t;
 
-        if (find_tensor(dataset, dataset_name(s, in), &t))
+        if (find_dataset_tensor(dataset, dataset_name(s, in), &t))
             rc = sh_sample_sizes_take(in, &t, out, err);
     }
     return rc;
@@ -157,7 +157,7 @@ static int check_shape_room(const struct jobspec *s, const json_t *version, cons
     json_int_t used = json_integer_value(json_object_get(dataset, "stored_bytes"));
     size_t sample = 0, all = 0;
     struct sh_sample_sizes z;
-    int rc = find_sizes(s, json_object_get(version, "inputs"), dataset, &z, err);
+    int rc = find_batch_sizes(s, json_object_get(version, "inputs"), dataset, &z, err);
 
     if (rc)
         return rc;
@@ -166,7 +166,7 @@ static int check_shape_room(const struct jobspec *s, const json_t *version, cons
 
         rc = sh_sample_read(json_array_get(outputs, i), &z, &t, err);
 
-        if (!rc && is_kept(s, json_array_get(outputs, i)))
+        if (!rc && is_output_kept(s, json_array_get(outputs, i)))
             rc = sh_add_size(sample, t.bytes, &sample, err);
         if (rc)
             return rc;
@@ -194,7 +194,7 @@ int batchspec_fits_dataset(const struct jobspec *s, const json_t *version, const
 
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
-        const struct jobspec_want w = {name, dataset_name(s, in), dtype_of(in),
+        const struct jobspec_want w = {name, dataset_name(s, in), tensor_dtype(in),
                                        json_object_get(in, "shape")};
 
         rc = jobspec_check_tensor(json_object_get(dataset, "tensors"), &w, err);

@@ -38,7 +38,7 @@ static void value_text(const json_t *v, char out[static VALUE_BYTES])
         sh_strlcpy(out, json_is_true(v) ? "true" : "false", VALUE_BYTES);
 }
 
-static int check_values(const char *name, const json_t *values, struct sh_err *err)
+static int check_grid_values(const char *name, const json_t *values, struct sh_err *err)
 {
     char path[MAX_NAME + 8];
 
@@ -94,7 +94,7 @@ int gridspec_count(const json_t *grid, size_t max, size_t *n, struct sh_err *err
         if (is_twice(grid, name))
             return sh_json_fail(err, "grid", "\"grid\" names \"%.64s\" twice",
                                 sh_job_field_name(name));
-        rc = check_values(name, values, err);
+        rc = check_grid_values(name, values, err);
         if (rc)
             return rc;
         *n *= json_array_size(values); /* both are small */
@@ -107,7 +107,7 @@ int gridspec_count(const json_t *grid, size_t max, size_t *n, struct sh_err *err
 
 /* ------------------------------------------------------------------ a combination */
 
-static int add_label(json_t *job, const char *name, const char *value, struct sh_err *err)
+static int add_grid_label(json_t *job, const char *name, const char *value, struct sh_err *err)
 {
     json_t *labels = json_object_get(job, "labels");
 
@@ -180,7 +180,7 @@ int gridspec_apply(const json_t *grid, size_t combination, json_t *job, struct s
         if (!rc) /* before the label "lr" is there */
             rc = jobtext_fill(job, sh_job_field_name(name), text, MAX_TEXT, &found, err);
         if (!rc)
-            rc = add_label(job, sh_job_field_name(name), text, err);
+            rc = add_grid_label(job, sh_job_field_name(name), text, err);
         snprintf(tail + n, sizeof(tail) - n, "%s%s=%s", n ? " " : "", sh_job_field_name(name),
                  text);
     }

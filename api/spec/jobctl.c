@@ -77,7 +77,7 @@ static void job_place(const json_t *job, char *out, size_t size)
                                                        : "");
 }
 
-static bool is_in(const char *words, const char *word)
+static bool is_word_in(const char *words, const char *word)
 {
     size_t len = strlen(word);
 
@@ -92,7 +92,7 @@ bool jobctl_is_done(const struct jobctl *c, const json_t *job)
     char place[48];
 
     job_place(job, place, sizeof(place));
-    return is_in(c->done, place);
+    return is_word_in(c->done, place);
 }
 
 int jobctl_choices(const json_t *job, json_t **out, struct sh_err *err)

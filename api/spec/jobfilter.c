@@ -41,7 +41,7 @@ static int add_state(void *ctx, const char *word, struct sh_err *err)
     return rc ? rc : sh_buf_printf(b, err, "%c%s", b->len ? ',' : '{', word);
 }
 
-static int add_label(void *ctx, const char *word, struct sh_err *err)
+static int add_filter_label(void *ctx, const char *word, struct sh_err *err)
 {
     json_t *labels = ctx;
     char key[256];
@@ -56,10 +56,10 @@ static int add_label(void *ctx, const char *word, struct sh_err *err)
     return SH_OK;
 }
 
-static int read_labels(const char *text, char **out, struct sh_err *err)
+static int read_filter_labels(const char *text, char **out, struct sh_err *err)
 {
     json_t *labels = json_object();
-    int rc = labels ? each_word("label", text, add_label, labels, err)
+    int rc = labels ? each_word("label", text, add_filter_label, labels, err)
                     : SH_FAIL(err, SH_E_NOMEM, "could not allocate a filter");
 
     if (!rc)
@@ -88,7 +88,7 @@ int jobfilter_read(const struct uri *u, struct jobfilter *out, struct sh_err *er
     if (!rc && out->array && !noun_is_number(out->array, INT64_MAX))
         rc = SH_FAIL(err, SH_E_INVALID, "\"array\" must be the number of an array of jobs");
     if (!rc && label)
-        rc = read_labels(label, &out->labels, err);
+        rc = read_filter_labels(label, &out->labels, err);
     if (rc)
         jobfilter_fini(out);
     return rc;

@@ -314,7 +314,7 @@ json_t *jobspec_assumes(const struct jobspec *s, const json_t *version)
 }
 
 /* "[*, 1, 8, 8]": axis 0 stands for the samples. */
-static void shape_text(const json_t *shape, char out[static SHAPE_TEXT])
+static void json_shape_text(const json_t *shape, char out[static SHAPE_TEXT])
 {
     size_t len = (size_t)snprintf(out, SHAPE_TEXT, "[*");
 
@@ -338,7 +338,7 @@ static bool same_sample(const json_t *is, const json_t *want)
     return true;
 }
 
-static enum sh_dtype dtype_of(const json_t *t)
+static enum sh_dtype io_dtype(const json_t *t)
 {
     return sh_dtype_from_v2(sh_json_text(t, "datatype"));
 }
@@ -353,15 +353,15 @@ int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, st
         return SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no tensor \"%s\"; it has: %s%s",
                        w->dataset, w->tensor, got, w->advice ? w->advice : "");
     }
-    if (dtype_of(t) != w->dtype && !(w->may_be_bytes && dtype_of(t) == SH_U8 &&
+    if (io_dtype(t) != w->dtype && !(w->may_be_bytes && io_dtype(t) == SH_U8 &&
                                      augment_is_picture(w->dtype, json_array_size(w->shape))))
         return SH_FAIL(err, SH_E_INVALID,
                        "tensor \"%s\" of dataset \"%s\" has datatype %s, the job wants %s",
                        w->tensor, w->dataset, sh_json_text(t, "datatype"), sh_dtype_v2(w->dtype));
     if (same_sample(json_object_get(t, "shape"), w->shape))
         return SH_OK;
-    shape_text(json_object_get(t, "shape"), got);
-    shape_text(w->shape, wanted);
+    json_shape_text(json_object_get(t, "shape"), got);
+    json_shape_text(w->shape, wanted);
     return SH_FAIL(err, SH_E_INVALID,
                    "tensor \"%s\" of dataset \"%s\" has shape %s, the job wants %s", w->tensor,
                    w->dataset, got, wanted);
@@ -407,12 +407,12 @@ static int class_labels_shape(const struct jobspec *s, const struct train_head *
     return *shape ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a shape");
 }
 
-static int check_labels(const struct jobspec *s, const struct train_head *h, const json_t *out,
-                        const char *name, const json_t *tensors, struct sh_err *err)
+static int check_head_labels(const struct jobspec *s, const struct train_head *h, const json_t *out,
+                             const char *name, const json_t *tensors, struct sh_err *err)
 {
     bool classes = h->loss == TRAIN_LOSS_XENT;
     json_t *shape = NULL;
-    struct jobspec_want w = {name, h->labels, classes ? SH_I64 : dtype_of(out),
+    struct jobspec_want w = {name, h->labels, classes ? SH_I64 : io_dtype(out),
                              json_object_get(out, "shape")};
     int rc = classes ? class_labels_shape(s, h, out, tensors, &shape, err) : SH_OK;
 
@@ -430,7 +430,7 @@ static int fits_tokens(const struct jobspec *s, const json_t *inputs, struct sh_
     const json_t *in = jobspec_find_tensor(inputs, name);
     char names[SHAPE_TEXT];
 
-    if (!name[0] || (in && dtype_of(in) == SH_I64))
+    if (!name[0] || (in && io_dtype(in) == SH_I64))
         return SH_OK;
     names_text(inputs, names);
     return sh_json_fail(err, "spec.augment",
@@ -449,7 +449,7 @@ static int fits_augment(const struct jobspec *s, const json_t *inputs, struct sh
         int64_t dims[SH_MAX_RANK];
         uint32_t rank = dims_of(json_object_get(in, "shape"), dims);
 
-        if (!augment_is_picture(dtype_of(in), rank))
+        if (!augment_is_picture(io_dtype(in), rank))
             continue;
         any = true;
         rc = augment_check(&s->train.augment, sh_json_text(in, "name"), dims, err);
@@ -483,7 +483,7 @@ int jobspec_fits_dataset(const struct jobspec *s, bool is_main, const json_t *ve
         const json_t *in = json_array_get(inputs, i);
         struct jobspec_want w = {name,
                                  sh_json_text(in, "name"),
-                                 dtype_of(in),
+                                 io_dtype(in),
                                  json_object_get(in, "shape"),
                                  .may_be_bytes = true,
                                  .advice = ". An input of the model is known by its name: `shunt "
@@ -498,8 +498,8 @@ int jobspec_fits_dataset(const struct jobspec *s, bool is_main, const json_t *ve
 
         /* Masked ids are labels while it trains; an evaluation takes those of its dataset. */
         if (!is_main || !augment_makes_labels(&s->train.augment, h->labels))
-            rc = check_labels(s, h, output_of(json_object_get(version, "outputs"), h), name,
-                              tensors, err);
+            rc = check_head_labels(s, h, output_of(json_object_get(version, "outputs"), h), name,
+                                   tensors, err);
     }
     if (!rc && n < s->batch)
         rc = SH_FAIL(err, SH_E_INVALID,

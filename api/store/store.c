@@ -60,8 +60,8 @@ int store_slot(struct db *db, const struct db_stmt *s, const char *const *params
     return rc;
 }
 
-static int add_row(json_t *items, const struct db_res *res, size_t row, const struct db_stmt *s,
-                   struct sh_err *err)
+static int add_json_row(json_t *items, const struct db_res *res, size_t row,
+                        const struct db_stmt *s, struct sh_err *err)
 {
     json_t *j = sh_json_row(db_text(res, row, 1));
 
@@ -86,7 +86,7 @@ int store_page(struct db *db, const struct db_stmt *s, const char *const *params
         goto out;
     n = SH_MIN(db_rows(res), (size_t)page->limit);
     for (size_t i = 0; !rc && i < n; i++)
-        rc = add_row(items, res, i, s, err);
+        rc = add_json_row(items, res, i, s, err);
     if (rc)
         goto out;
     j = json_pack("{s:O}", "items", items);

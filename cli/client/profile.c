@@ -45,7 +45,7 @@ static void copy_trimmed(char out[static NAME_MAX_BYTES], const char *s, size_t 
 }
 
 /* The line at *at, which moves on. False: there is none. section goes on from line to line. */
-static bool next_line(const char **at, struct line *l)
+static bool next_profile_line(const char **at, struct line *l)
 {
     const char *p = *at, *eq;
     size_t n = strcspn(p, "\n"), lead = 0;
@@ -81,7 +81,8 @@ struct edit {
     const char *section, *name, *value; /* name NULL: the whole section; value NULL: remove */
 };
 
-static int put_value(struct sh_buf *out, const struct edit *e, bool *done, struct sh_err *err)
+static int put_profile_value(struct sh_buf *out, const struct edit *e, bool *done,
+                             struct sh_err *err)
 {
     if (*done || !e->value)
         return SH_OK;
@@ -98,22 +99,23 @@ static int edit_text(const char *text, const struct edit *e, struct sh_buf *out,
 
     for (const char *at = text; !rc;) {
         bool was_mine = strcmp(l.section, e->section) == 0;
-        bool more = next_line(&at, &l), is_mine = more && strcmp(l.section, e->section) == 0;
+        bool more = next_profile_line(&at, &l),
+             is_mine = more && strcmp(l.section, e->section) == 0;
 
         if (was_mine && !is_mine && e->name)
-            rc = put_value(out, e, &done, err);
+            rc = put_profile_value(out, e, &done, err);
         if (!more)
             break;
         if (is_mine && !e->name)
             continue;
         if (!rc && is_mine && !l.is_head && strcmp(l.name, e->name) == 0)
-            rc = put_value(out, e, &done, err);
+            rc = put_profile_value(out, e, &done, err);
         else if (!rc)
             rc = sh_buf_printf(out, err, "%.*s\n", (int)l.len, l.text);
     }
     if (!rc && e->name && e->value && !done)
         rc = sh_buf_printf(out, err, "%s[%s]\n", out->len ? "\n" : "", e->section);
-    return rc ? rc : put_value(out, e, &done, err);
+    return rc ? rc : put_profile_value(out, e, &done, err);
 }
 
 /* ---------------------------------------------------------------- the file */
@@ -190,7 +192,7 @@ static json_t *profiles_of(const struct cli_table *t, const char *text)
     char current[NAME_MAX_BYTES] = "";
     struct line l = {0};
 
-    while (next_line(&text, &l)) {
+    while (next_profile_line(&text, &l)) {
         if (l.is_head) {
             last = json_pack("{s:s, s:b}", "name", l.section, "current",
                              strcmp(l.section, current) == 0);
@@ -230,7 +232,7 @@ bool config_has(struct cli *c, const char *profile, const char *name, const char
     bool has = false;
 
     if (read_config(c, &text, NULL) == SH_OK)
-        for (at = text; !has && next_line(&at, &l);)
+        for (at = text; !has && next_profile_line(&at, &l);)
             has = strcmp(l.section, profile) == 0 && strcmp(l.name, name) == 0 &&
                   l.value_len == strlen(value) && memcmp(l.value, value, l.value_len) == 0;
     free(text);

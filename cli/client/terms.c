@@ -31,7 +31,7 @@ static bool is_option(const struct cli *c, const char *name)
 }
 
 /* Is it one of the words for what has no dashes, such as NAME? */
-static bool is_argument(const struct cli *c, const char *word)
+static bool is_cli_argument(const struct cli *c, const char *word)
 {
     size_t n = strlen(word);
 
@@ -62,7 +62,7 @@ static bool find_term(const struct cli *c, const char *name, char out[static TER
     for (char *p = word; *p; p++)
         *p = (char)toupper((unsigned char)*p);
     sh_strlcpy(out, word, TERM_MAX);
-    return is_argument(c, word);
+    return is_cli_argument(c, word);
 }
 
 /* Do options fill members of an object of that name? Else a member that is called as an option is

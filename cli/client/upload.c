@@ -199,7 +199,8 @@ static bool find_rest(struct upload *s, int64_t until_ns, json_t **whole)
 }
 
 /* The same connection would fail again: only one that has carried something is worth another. */
-static int send_all(struct upload *s, struct sh_http_reply *r, json_t **whole, struct sh_err *err)
+static int send_pieces(struct upload *s, struct sh_http_reply *r, json_t **whole,
+                       struct sh_err *err)
 {
     int64_t best = 0, until_ns = 0;
 
@@ -293,7 +294,7 @@ int upload_send(struct upload *s, const char *path, json_t **out, struct sh_err 
     if (upload_has_part(s, path)) /* this program may have been stopped half-way */
         say_rest(s);
     progress_begin(s->c, &s->bar);
-    rc = send_all(s, &r, out, err);
+    rc = send_pieces(s, &r, out, err);
     progress_end(&s->bar);
     if (!rc && !*out)
         rc = rest_check(s->c, &r, 0, err);

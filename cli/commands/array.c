@@ -96,7 +96,7 @@ int array_get(struct cli *c, struct sh_err *err)
 
 /* ---------------------------------------------------------------- wait */
 
-static bool has_ended(const json_t *array)
+static bool has_array_ended(const json_t *array)
 {
     return n_in(array, WAITING) + n_in(array, RUNNING) == 0;
 }
@@ -132,10 +132,11 @@ static json_t *first_waiting(struct cli *c, const json_t *array)
     return first;
 }
 
-static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
+static int wait_for_array(struct cli *c, const char *id, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    const struct job_end e = {path, "array", id, has_ended, array_show, first_waiting, LOOK_MS};
+    const struct job_end e = {path,       "array",       id,     has_array_ended,
+                              array_show, first_waiting, LOOK_MS};
     json_t *j = NULL;
     json_int_t failed, n;
     int rc = array_path(c, path, id, NULL, err);
@@ -165,13 +166,13 @@ static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
 
 int array_wait(struct cli *c, struct sh_err *err)
 {
-    return wait_and_report(c, c->args[0], err);
+    return wait_for_array(c, c->args[0], err);
 }
 
 /* ---------------------------------------------------------------- submit */
 
 /* A number, true, false, or a text. OWNED; NULL: not UTF-8. */
-static json_t *value_of(const char *text)
+static json_t *grid_value(const char *text)
 {
     int64_t whole;
     double real;
@@ -186,7 +187,7 @@ static json_t *value_of(const char *text)
 }
 
 /* "lr=0.1,0.01"; the name as the option has it or the field. */
-static int add_values(struct cli *c, char *text, json_t *grid, struct sh_err *err)
+static int add_grid_values(struct cli *c, char *text, json_t *grid, struct sh_err *err)
 {
     char *eq = strchr(text, '='), *rest;
     json_t *values = eq && eq != text ? json_array() : NULL;
@@ -202,7 +203,7 @@ static int add_values(struct cli *c, char *text, json_t *grid, struct sh_err *er
     rest = eq + 1;
     is_none = !rest[0]; /* the server says what the field takes, or which fields there are */
     for (char *p; !rc && (p = strsep(&rest, ","));)
-        if ((!p[0] && !is_none) || json_array_append_new(values, value_of(p)))
+        if ((!p[0] && !is_none) || json_array_append_new(values, grid_value(p)))
             rc = cli_usage(c, err, "--set %.60s has a value that is empty or not UTF-8", text);
     if (!rc && json_object_get(grid, text))
         rc = cli_usage(c, err, "--set names %.60s twice: give its values as one list", text);
@@ -221,7 +222,7 @@ static int fill_grid(struct cli *c, json_t *array, struct sh_err *err)
 
     rest = text;
     for (char *line; !rc && (line = strsep(&rest, "\n"));)
-        rc = add_values(c, line, grid, err);
+        rc = add_grid_values(c, line, grid, err);
     if (!rc && json_object_set(array, "grid", grid))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate an array");
     json_decref(grid);
@@ -302,7 +303,7 @@ static int send_array(struct cli *c, json_t *job, struct sh_err *err)
         job_say_assumes(c, j);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)
-        rc = wait_and_report(c, id, err);
+        rc = wait_for_array(c, id, err);
     json_decref(array);
     json_decref(j);
     return rc;

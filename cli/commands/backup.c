@@ -112,7 +112,7 @@ static int on_tick(void *arg, struct sh_err *err)
     return SH_OK;
 }
 
-static int dump(struct job *j, const char *snapshot, struct sh_err *err)
+static int dump_database(struct job *j, const char *snapshot, struct sh_err *err)
 {
     char *path = NULL, *with = NULL;
     int fd = -1, rc = sh_asprintf(err, &path, "%s/" BACKUP_DUMP, j->set.dir);
@@ -173,7 +173,7 @@ static int in_snapshot(struct db *db, const void *arg, struct sh_err *err)
                      "use the `shunt` of that one",
                      j->set.schema, DB_SCHEMA_VERSION);
     if (!rc)
-        rc = dump(j, db_text(res, 0, 0), err);
+        rc = dump_database(j, db_text(res, 0, 0), err);
     db_res_free(res);
     return rc;
 }
@@ -197,7 +197,7 @@ static int take_snapshot(struct job *j, struct sh_err *err)
 
 /* ---------------------------------------------------------------- the file */
 
-static bool on_moved(uint64_t bytes, void *arg)
+static bool on_piece_moved(uint64_t bytes, void *arg)
 {
     struct job *j = arg;
 
@@ -207,7 +207,7 @@ static bool on_moved(uint64_t bytes, void *arg)
 }
 
 /* An earlier backup may be replaced, something else not. */
-static int check_target(const char *file, struct sh_err *err)
+static int check_backup_target(const char *file, struct sh_err *err)
 {
     char head[sizeof(BACKUP_HEAD)] = "";
     struct stat st;
@@ -237,7 +237,7 @@ static int open_out(struct job *j, const char *file, struct sh_err *err)
         j->out = dup(STDOUT_FILENO);
         return j->out < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not write: %m") : SH_OK;
     }
-    rc = check_target(file, err);
+    rc = check_backup_target(file, err);
     if (!rc)
         rc = sh_asprintf(err, &j->tmp, "%s.%d.part", file, (int)getpid());
     if (rc)
@@ -304,12 +304,12 @@ static int write_head(struct job *j, struct tar *t, struct sh_err *err)
     return rc;
 }
 
-static int write_file(struct job *j, const char *file, struct sh_err *err)
+static int write_backup_file(struct job *j, const char *file, struct sh_err *err)
 {
     struct tar t;
     int rc = add_dump_size(j, err);
 
-    tar_init(&t, j->out, on_moved, j);
+    tar_init(&t, j->out, on_piece_moved, j);
     if (!rc)
         rc = backup_check_room(j, err);
     if (!rc)
@@ -365,10 +365,10 @@ static int backup(struct job *j, const char *file, struct sh_err *err)
         rc = url ? open_given(j, url, err) : open_private(j, err);
     if (!rc)
         rc = take_snapshot(j, err);
-    return rc ? rc : write_file(j, file, err);
+    return rc ? rc : write_backup_file(j, file, err);
 }
 
-static void clean_up(struct job *j)
+static void clean_backup_up(struct job *j)
 {
     db_free(j->db);
     if (j->d.was_started)
@@ -411,7 +411,7 @@ int backup_main(struct cli *c, struct sh_err *err)
         out_say(c,
                 "%s is written: %s. It contains the keys of the system: keep it as safe as them.",
                 c->args[0], bytes);
-    clean_up(&j);
+    clean_backup_up(&j);
     held_end(&j.held);
     return rc;
 }

@@ -32,7 +32,7 @@ static int each_piece(struct cli *c, const char *list, json_t *to,
     return rc;
 }
 
-static int add_pair(struct cli *c, char *piece, json_t *to, struct sh_err *err)
+static int add_input_pair(struct cli *c, char *piece, json_t *to, struct sh_err *err)
 {
     char *eq = strchr(piece, '=');
 
@@ -44,7 +44,7 @@ static int add_pair(struct cli *c, char *piece, json_t *to, struct sh_err *err)
                : SH_OK;
 }
 
-static int add_name(struct cli *c, char *piece, json_t *to, struct sh_err *err)
+static int add_output_name(struct cli *c, char *piece, json_t *to, struct sh_err *err)
 {
     if (!piece[0])
         return cli_usage(c, err, "--outputs wants NAME,...");
@@ -60,9 +60,9 @@ int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err)
     int rc = SH_OK;
 
     if (map)
-        rc = each_piece(c, c->conf->map, map, add_pair, err);
+        rc = each_piece(c, c->conf->map, map, add_input_pair, err);
     if (!rc && keep)
-        rc = each_piece(c, c->conf->keep, keep, add_name, err);
+        rc = each_piece(c, c->conf->keep, keep, add_output_name, err);
     if (!rc && ((map && json_object_set(spec, "inputs", map)) ||
                 (keep && json_object_set(spec, "outputs", keep))))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");

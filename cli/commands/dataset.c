@@ -60,7 +60,7 @@ int dataset_delete(struct cli *c, struct sh_err *err)
 
 /* ---------------------------------------------------------------- push */
 
-static bool is_given(const char *text)
+static bool is_text_given(const char *text)
 {
     return text && text[0];
 }
@@ -80,7 +80,8 @@ static bool is_folder(const char *path)
 }
 
 /* "224x160", height first, or one number for both. */
-static int read_size(struct cli *c, const char *text, struct picture_plan *out, struct sh_err *err)
+static int read_picture_size(struct cli *c, const char *text, struct picture_plan *out,
+                             struct sh_err *err)
 {
     const char *x = strchr(text, 'x');
     char first[24];
@@ -108,10 +109,10 @@ static int plan_pictures(struct cli *c, struct classes_plan *p, struct sh_err *e
         .skips = o->skip_broken};
     if (!last && strcmp(o->layout, "nchw") != 0)
         return cli_usage(c, err, "--layout is nchw or nhwc, not \"%.40s\"", o->layout);
-    if (o->stretch && (!is_given(o->size) || o->resize))
+    if (o->stretch && (!is_text_given(o->size) || o->resize))
         return cli_usage(c, err, "--stretch needs --size, and cannot be combined with --resize");
-    p->shape.covers = is_given(o->size);
-    return is_given(o->size) ? read_size(c, o->size, &p->shape, err) : SH_OK;
+    p->shape.covers = is_text_given(o->size);
+    return is_text_given(o->size) ? read_picture_size(c, o->size, &p->shape, err) : SH_OK;
 }
 
 static void say_pictures(const struct cli *c, const struct classes_told *t)
@@ -142,11 +143,11 @@ static int make_pictures(struct cli *c, struct setfile *made, struct sh_err *err
     return rc;
 }
 
-static int make_table(struct cli *c, struct setfile *made, struct sh_err *err)
+static int make_table_set(struct cli *c, struct setfile *made, struct sh_err *err)
 {
     const struct table_plan plan = {.tensor = c->conf->tensor, .column = c->conf->label_column};
 
-    if (!is_given(plan.column))
+    if (!is_text_given(plan.column))
         return cli_usage(c, err, "--label is needed: the column of \"%.200s\" with the labels",
                          c->args[1]);
     return table_read(c, c->args[1], &plan, made, err);
@@ -162,9 +163,9 @@ static int refuse_others(struct cli *c, enum made_of is, struct sh_err *err)
         const char *name;
         bool is_given, fits;
     } OPTIONS[] = {{"tensor", strcmp(o->tensor, "input") != 0, is != ARRAYS},
-                   {"label", is_given(o->label_column), is == TABLE},
+                   {"label", is_text_given(o->label_column), is == TABLE},
                    {"resize", o->resize != 0, is == PICTURES},
-                   {"size", is_given(o->size), is == PICTURES},
+                   {"size", is_text_given(o->size), is == PICTURES},
                    {"stretch", o->stretch, is == PICTURES},
                    {"grey", o->grey, is == PICTURES},
                    {"layout", strcmp(o->layout, "nchw") != 0, is == PICTURES},
@@ -178,13 +179,14 @@ static int refuse_others(struct cli *c, enum made_of is, struct sh_err *err)
         if (OPTIONS[i].is_given && !OPTIONS[i].fits)
             return cli_usage(c, err, "--%s does not belong to what \"%.200s\" is: %s",
                              OPTIONS[i].name, c->args[1], ARE[is]);
-    if (!is_given(o->tensor))
+    if (!is_text_given(o->tensor))
         return cli_usage(c, err, "--tensor is empty: it is the name of the model's input");
     return SH_OK;
 }
 
 /* *file: what is pushed, BORROWED from the arguments or from made. */
-static int make_file(struct cli *c, struct setfile *made, const char **file, struct sh_err *err)
+static int make_dataset_file(struct cli *c, struct setfile *made, const char **file,
+                             struct sh_err *err)
 {
     const size_t n = (size_t)c->n_args - 1;
     enum sh_file_kind kind = SH_FILE_OTHER;
@@ -198,7 +200,7 @@ static int make_file(struct cli *c, struct setfile *made, const char **file, str
     if (n == 1 && is_folder(*file))
         is = PICTURES;
     else if (n == 1 && (ends_with(*file, ".csv") ||
-                        (kind == SH_FILE_TEXT && is_given(c->conf->label_column))))
+                        (kind == SH_FILE_TEXT && is_text_given(c->conf->label_column))))
         is = TABLE;
     rc = refuse_others(c, is, err);
     if (rc)
@@ -206,7 +208,7 @@ static int make_file(struct cli *c, struct setfile *made, const char **file, str
     if (is == PICTURES)
         rc = make_pictures(c, made, err);
     else if (is == TABLE)
-        rc = make_table(c, made, err);
+        rc = make_table_set(c, made, err);
     else if (n > 1 && kind == SH_FILE_SAFETENSORS)
         rc = shards_read(c, c->args + 1, n, made, err);
     else if (n > 1 || (strchr(*file, '=') && access(*file, F_OK) != 0) || kind == SH_FILE_NUMPY ||
@@ -229,7 +231,7 @@ int dataset_push(struct cli *c, struct sh_err *err)
     int rc = dataset_path(c, path, NULL, err);
 
     if (!rc)
-        rc = make_file(c, &set, &file, err);
+        rc = make_dataset_file(c, &set, &file, err);
     if (!rc)
         rc = upload_open(c, file, NULL, &u, err);
     if (!rc)

@@ -13,7 +13,7 @@ static double field_number(const json_t *o, const char *name)
     return json_number_value(json_object_get(o, name));
 }
 
-static void set_text(json_t *item, const char *name, const char *text)
+static void set_cell_text(json_t *item, const char *name, const char *text)
 {
     json_object_set_new(item, name, json_string(text[0] ? text : "-"));
 }
@@ -36,7 +36,7 @@ static void add_now(json_t *gpu)
         snprintf(text + n, sizeof(text) - n, "%sjob %.0f %s %.0f/%.0f", n ? ", " : "",
                  field_number(job, "id"), sh_json_text(job, "state"), field_number(job, "step"),
                  field_number(job, "steps"));
-    set_text(gpu, "now", text);
+    set_cell_text(gpu, "now", text);
 }
 
 static void add_memory(json_t *gpu)
@@ -48,7 +48,7 @@ static void add_memory(json_t *gpu)
     if (json_is_object(pool))
         out_bytes(field_number(pool, "used_bytes"), used, sizeof(used));
     snprintf(text, sizeof(text), "%s / %s", used, of);
-    set_text(gpu, "used", text);
+    set_cell_text(gpu, "used", text);
 }
 
 static void add_host(json_t *gpu)
@@ -61,7 +61,7 @@ static void add_host(json_t *gpu)
         out_bytes(field_number(host, "limit_bytes"), limit, sizeof(limit));
         snprintf(text, sizeof(text), "%s / %s", used, limit);
     }
-    set_text(gpu, "models_host", text);
+    set_cell_text(gpu, "models_host", text);
 }
 
 static void add_busy(json_t *gpu)
@@ -72,7 +72,7 @@ static void add_busy(json_t *gpu)
     if (json_is_object(busy))
         snprintf(text, sizeof(text), "%.0f%% + %.0f%%", 100 * field_number(busy, "requests"),
                  100 * field_number(busy, "jobs"));
-    set_text(gpu, "parts", text);
+    set_cell_text(gpu, "parts", text);
 }
 
 static void add_link(json_t *gpu)
@@ -81,7 +81,7 @@ static void add_link(json_t *gpu)
 
     if (field_number(gpu, "link_bytes_per_s") > 0)
         snprintf(text, sizeof(text), "%.1f GB/s", field_number(gpu, "link_bytes_per_s") / 1e9);
-    set_text(gpu, "link", text);
+    set_cell_text(gpu, "link", text);
 }
 
 bool gpu_lacks_fences(const json_t *gpu, char *out, size_t size)
@@ -106,7 +106,7 @@ static void add_fences(json_t *gpu)
         snprintf(text, sizeof(text), "not %s", missing);
     else if (json_is_object(json_object_get(gpu, "fences")))
         sh_strlcpy(text, "all", sizeof(text));
-    set_text(gpu, "held", text);
+    set_cell_text(gpu, "held", text);
 }
 
 /* What a table shows is made of several fields. */
@@ -119,7 +119,7 @@ static void add_columns(json_t *gpus)
     {
         const char *name = sh_json_text(gpu, "device_name");
 
-        set_text(gpu, "kind", name[0] ? name : sh_json_text(gpu, "device"));
+        set_cell_text(gpu, "kind", name[0] ? name : sh_json_text(gpu, "device"));
         add_now(gpu);
         add_memory(gpu);
         add_host(gpu);

@@ -69,7 +69,7 @@ static int load_meta(struct load *l, struct sh_err *err)
     return rc;
 }
 
-static bool is_given(const char *text)
+static bool is_option_given(const char *text)
 {
     return text && text[0];
 }
@@ -80,15 +80,15 @@ static int load_image(struct load *l, const json_t *wanted, struct sh_err *err)
     const struct cli_conf *o = l->c->conf;
     struct image_plan plan = {.shape = {.resize = o->resize, .width = o->crop, .height = o->crop},
                               .std = {1, 1, 1},
-                              .scales = is_given(o->mean) || is_given(o->std),
+                              .scales = is_option_given(o->mean) || is_option_given(o->std),
                               .is_last = strcmp(o->layout, "nhwc") == 0};
     int rc = SH_OK;
 
     if (!plan.is_last && strcmp(o->layout, "nchw") != 0)
         return cli_usage(l->c, err, "--layout is nchw or nhwc, not \"%.40s\"", o->layout);
-    if (is_given(o->mean))
+    if (is_option_given(o->mean))
         rc = image_numbers(o->mean, "mean", plan.mean, err);
-    if (!rc && is_given(o->std))
+    if (!rc && is_option_given(o->std))
         rc = image_numbers(o->std, "std", plan.std, err);
     if (!rc && (plan.std[0] <= 0 || plan.std[1] <= 0 || plan.std[2] <= 0))
         rc = SH_FAIL(err, SH_E_INVALID, "--std must be above 0");
@@ -108,9 +108,9 @@ static int load_random(struct load *l, const json_t *wanted, struct sh_err *err)
     char copy[160], *rest = copy, *p;
     int rc = SH_OK;
 
-    if (is_given(o->sizes) && !sh_strlcpy(copy, o->sizes, sizeof(copy)))
+    if (is_option_given(o->sizes) && !sh_strlcpy(copy, o->sizes, sizeof(copy)))
         rc = SH_E_INVALID;
-    while (!rc && is_given(o->sizes) && (p = strsep(&rest, ",")))
+    while (!rc && is_option_given(o->sizes) && (p = strsep(&rest, ",")))
         rc = n == MAX_SIZES ? SH_E_INVALID
                             : sh_parse_i64(p, 1, INT32_MAX, "sizes", &sizes[n++], NULL);
     if (rc)
@@ -123,14 +123,14 @@ static int load_inputs(struct load *l, struct sh_err *err)
 {
     const struct cli_conf *o = l->c->conf;
     const json_t *wanted = json_object_get(l->meta, "inputs");
-    bool is_file = is_given(o->inputs), is_image = is_given(o->image);
+    bool is_file = is_option_given(o->inputs), is_image = is_option_given(o->image);
     int rc;
 
     if (is_file + is_image + (o->random >= 0) != 1)
         return cli_usage(l->c, err, "give either --inputs FILE, --image FILE or --random SEED");
-    if (is_given(o->sizes) && o->random < 0)
+    if (is_option_given(o->sizes) && o->random < 0)
         return cli_usage(l->c, err, "--sizes belongs to --random");
-    if (!is_image && (o->resize || o->crop || is_given(o->mean) || is_given(o->std)))
+    if (!is_image && (o->resize || o->crop || is_option_given(o->mean) || is_option_given(o->std)))
         return cli_usage(l->c, err, "--resize, --crop, --mean and --std belong to --image");
     if (is_file)
         rc = inputs_from_files(o->inputs, wanted, &l->in, err);
@@ -213,7 +213,7 @@ static int send_one(struct load *l, int64_t first, int64_t rows, bool keep, stru
     return rc;
 }
 
-static int send_all(struct load *l, struct sh_err *err)
+static int send_requests(struct load *l, struct sh_err *err)
 {
     int64_t passes = l->c->conf->repeat, end = l->first + l->rows;
     int rc = SH_OK;
@@ -380,7 +380,7 @@ static void print_classes(const struct load *l)
     json_decref(top);
 }
 
-static void print_text(const struct load *l, const double *sorted, int64_t right)
+static void print_latencies(const struct load *l, const double *sorted, int64_t right)
 {
     double seconds = (double)(l->end_ns - l->start_ns) / 1e9;
     const struct tensor *out = &l->out.list[0];
@@ -421,7 +421,7 @@ static int load_report(struct load *l, struct sh_err *err)
     if (!rc && l->c->output == OUTPUT_DATA)
         print_json(l, sorted, right);
     else if (!rc && l->n_ms > 0 && l->c->output == OUTPUT_TABLE)
-        print_text(l, sorted, right);
+        print_latencies(l, sorted, right);
     free(sorted);
     if (!rc && l->n_errors > 0) {
         l->c->exit_code = CLI_REFUSED;
@@ -445,7 +445,7 @@ int infer_main(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = load_inputs(l, err);
     if (!rc)
-        rc = send_all(l, err);
+        rc = send_requests(l, err);
     if (!rc)
         rc = load_report(l, err);
     tensors_fini(&l->in);

@@ -51,7 +51,7 @@ static int job_rank(const json_t *j)
     return i;
 }
 
-static bool goes_before(const json_t *a, const json_t *b)
+static bool job_goes_before(const json_t *a, const json_t *b)
 {
     json_int_t pa = json_integer_value(json_object_get(a, "priority"));
     json_int_t pb = json_integer_value(json_object_get(b, "priority"));
@@ -70,7 +70,7 @@ static int job_compare(const void *a, const void *b)
 {
     const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
 
-    return goes_before(x, y) ? -1 : goes_before(y, x);
+    return job_goes_before(x, y) ? -1 : job_goes_before(y, x);
 }
 
 void job_sort(json_t *jobs)
@@ -170,7 +170,7 @@ static int set_numbers(struct cli *c, json_t *obj, const struct setting *s, size
     return rc;
 }
 
-static int set_text(json_t *obj, const char *name, const char *text, struct sh_err *err)
+static int set_spec_text(json_t *obj, const char *name, const char *text, struct sh_err *err)
 {
     if (text && text[0] && json_object_set_new(obj, name, json_string(text)))
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
@@ -182,7 +182,7 @@ static int set_text(json_t *obj, const char *name, const char *text, struct sh_e
 static int fill_token(struct cli *c, json_t *job, struct sh_err *err)
 {
     if (c->conf->token && c->conf->token[0])
-        return set_text(job, "client_token", c->conf->token, err);
+        return set_spec_text(job, "client_token", c->conf->token, err);
     return job_draw_token(job, err);
 }
 
@@ -192,7 +192,7 @@ int job_draw_token(json_t *job, struct sh_err *err)
     char hex[33];
     int rc = sh_random(random, sizeof(random), err);
     sh_hex(random, sizeof(random), hex);
-    return rc ? rc : set_text(job, "client_token", hex, err);
+    return rc ? rc : set_spec_text(job, "client_token", hex, err);
 }
 
 /* "KEY=VALUE,KEY=VALUE" as the member "labels"; KEY= is null where that removes one. */
@@ -221,7 +221,7 @@ static int set_labels(struct cli *c, json_t *obj, bool may_remove, struct sh_err
     return SH_OK;
 }
 
-static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
+static int fill_job_options(struct cli *c, json_t *job, struct sh_err *err)
 {
     const struct cli_conf *o = c->conf;
     bool is_batch = strcmp(o->kind, "batch-inference") == 0;
@@ -238,9 +238,9 @@ static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
         return cli_usage(c, err, "--model and --dataset are needed");
     rc = rest_model_ref(c, o->model, model, &version, err);
     if (!rc)
-        rc = set_text(job, "kind", is_batch ? "batch_inference" : "training", err);
+        rc = set_spec_text(job, "kind", is_batch ? "batch_inference" : "training", err);
     if (!rc)
-        rc = set_text(job, "model", model, err);
+        rc = set_spec_text(job, "model", model, err);
     if (!rc && version && o->go_on && !is_batch)
         rc = cli_usage(c, err, "give either --model %s or --continue", o->model);
     if (!rc && (version || o->go_on) &&
@@ -248,15 +248,15 @@ static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
                             version ? json_integer(version) : json_string("latest")))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
     if (!rc)
-        rc = set_text(job, "dataset", o->dataset, err);
+        rc = set_spec_text(job, "dataset", o->dataset, err);
     if (!rc)
-        rc = set_text(job, "eval_dataset", o->eval_dataset, err);
+        rc = set_spec_text(job, "eval_dataset", o->eval_dataset, err);
     if (!rc)
-        rc = set_text(job, "queue", o->queue, err);
+        rc = set_spec_text(job, "queue", o->queue, err);
     if (!rc)
-        rc = set_text(job, "name", o->job_name, err);
+        rc = set_spec_text(job, "name", o->job_name, err);
     if (!rc)
-        rc = set_text(job, "deadline", o->deadline, err);
+        rc = set_spec_text(job, "deadline", o->deadline, err);
     if (!rc)
         rc = set_labels(c, job, false, err);
     if (!rc)
@@ -289,7 +289,7 @@ int job_set(struct cli *c, struct sh_err *err)
     if (!rc && deadline && strcmp(deadline, "none") == 0)
         json_object_set_new(patch, "deadline", json_null());
     else if (!rc)
-        rc = set_text(patch, "deadline", deadline, err);
+        rc = set_spec_text(patch, "deadline", deadline, err);
     if (!rc && json_object_size(patch) == 0)
         rc = cli_usage(c, err, "say what to change: --priority, --label or --deadline");
     if (!rc)
@@ -395,7 +395,8 @@ static int submit_one(struct cli *c, struct sh_err *err)
     json_t *j = NULL;
     char id[24] = "", base[256], text[400];
     bool is_array = false;
-    int rc = job ? fill_job(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    int rc =
+        job ? fill_job_options(c, job, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
     if (!rc)
         rc = array_submit(c, job, &is_array, err);

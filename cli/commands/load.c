@@ -12,7 +12,8 @@
 
 /* One of the verbs that are a POST below a model or a version. wait: with --wait, when it is said;
  * NULL: there is no such option. */
-static int act(struct cli *c, const char *verb, const char *done, cli_fn *wait, struct sh_err *err)
+static int act_on_version(struct cli *c, const char *verb, const char *done, cli_fn *wait,
+                          struct sh_err *err)
 {
     char path[REST_PATH_MAX];
     int rc = model_ref_path(c, path, c->args[0], verb, err);
@@ -26,22 +27,22 @@ static int act(struct cli *c, const char *verb, const char *done, cli_fn *wait, 
 
 int model_load(struct cli *c, struct sh_err *err)
 {
-    return act(c, "load", "is being loaded", model_wait, err);
+    return act_on_version(c, "load", "is being loaded", model_wait, err);
 }
 
 int model_unload(struct cli *c, struct sh_err *err)
 {
-    return act(c, "unload", "is being unloaded", model_wait_gone, err);
+    return act_on_version(c, "unload", "is being unloaded", model_wait_gone, err);
 }
 
 int model_pin(struct cli *c, struct sh_err *err)
 {
-    return act(c, "pin", "is pinned", NULL, err);
+    return act_on_version(c, "pin", "is pinned", NULL, err);
 }
 
 int model_unpin(struct cli *c, struct sh_err *err)
 {
-    return act(c, "unpin", "is not pinned any more", NULL, err);
+    return act_on_version(c, "unpin", "is not pinned any more", NULL, err);
 }
 
 int model_share(struct cli *c, struct sh_err *err)

@@ -27,7 +27,7 @@ struct logs {
 };
 
 /* From that byte on. *out: OWNED. SH_E_INVALID: there is no such place any more. */
-static int read_from(struct logs *l, int64_t from, struct sh_http_reply *r, struct sh_err *err)
+static int read_log_from(struct logs *l, int64_t from, struct sh_http_reply *r, struct sh_err *err)
 {
     struct sh_http_req q = {.method = "GET", .path = l->path};
     char range[48];
@@ -64,7 +64,7 @@ static const char *last_lines(const char *text, size_t n, int64_t lines)
 }
 
 /* What of the text is new: text itself, or behind the line that was printed last. */
-static const char *news(const struct logs *l, const char *text, size_t n)
+static const char *new_log_text(const struct logs *l, const char *text, size_t n)
 {
     const char *found = NULL;
 
@@ -76,13 +76,13 @@ static const char *news(const struct logs *l, const char *text, size_t n)
 }
 
 /* Whole lines; text begins at byte `at` of the log. */
-static int print(struct logs *l, const char *text, size_t n, int64_t at, struct sh_err *err)
+static int print_log(struct logs *l, const char *text, size_t n, int64_t at, struct sh_err *err)
 {
     const char *p, *last;
 
     while (n > 0 && text[n - 1] != '\n')
         n--;
-    p = n > 0 ? news(l, text, n) : text;
+    p = n > 0 ? new_log_text(l, text, n) : text;
     l->got_some = p < text + n;
     if (l->got_some && fwrite(p, 1, (size_t)(text + n - p), stdout) == 0)
         return SH_FAIL(err, SH_E_IO, "could not print the log");
@@ -101,7 +101,7 @@ static int logs_look(struct logs *l, struct sh_err *err)
     struct sh_http_reply r = {0};
     struct sh_err one = {0};
     int64_t from = l->last ? l->last_at : 0;
-    int rc = read_from(l, from, &r, &one);
+    int rc = read_log_from(l, from, &r, &one);
     bool fits = !rc && (from == 0 || (r.status == 206 && r.body &&
                                       strncmp(r.body, l->last, strlen(l->last)) == 0));
 
@@ -110,10 +110,10 @@ static int logs_look(struct logs *l, struct sh_err *err)
         r = (struct sh_http_reply){0};
         one = (struct sh_err){0};
         from = 0;
-        rc = read_from(l, 0, &r, &one);
+        rc = read_log_from(l, 0, &r, &one);
     }
     if (!rc)
-        rc = print(l, r.body ? r.body : "", r.len, from, &one);
+        rc = print_log(l, r.body ? r.body : "", r.len, from, &one);
     sh_http_reply_fini(&r);
     return rc ? sh_err_copy(err, &one) : SH_OK;
 }

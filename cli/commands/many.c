@@ -18,7 +18,7 @@
 
 /* ---------------------------------------------------------------- read */
 
-static int read_text(const char *path, struct sh_buf *b, struct sh_err *err)
+static int read_jobs_text(const char *path, struct sh_buf *b, struct sh_err *err)
 {
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *f = is_stdin ? stdin : fopen(path, "re");
@@ -38,7 +38,7 @@ static int read_text(const char *path, struct sh_buf *b, struct sh_err *err)
     return rc;
 }
 
-static int read_lines(const char *text, json_t *jobs, struct sh_err *err)
+static int read_job_lines(const char *text, json_t *jobs, struct sh_err *err)
 {
     size_t line = 1;
 
@@ -66,13 +66,14 @@ static int read_jobs(const char *path, json_t **out, struct sh_err *err)
     int rc;
 
     sh_buf_init(&b, MAX_FILE);
-    rc = jobs ? read_text(path, &b, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
+    rc = jobs ? read_jobs_text(path, &b, err)
+              : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
     text = b.data ? b.data : "";
     text += strspn(text, " \t\r\n");
     if (!rc && text[0] == '[')
         rc = sh_json_parse(text, strlen(text), MAX_FILE, &all, err);
     else if (!rc && sh_json_parse(text, strlen(text), MAX_FILE, &all, NULL))
-        rc = read_lines(b.data ? b.data : "", jobs, err);
+        rc = read_job_lines(b.data ? b.data : "", jobs, err);
     if (!rc && json_is_array(json_object_get(all, "jobs")))
         json_array_extend(jobs, json_object_get(all, "jobs"));
     else if (!rc && json_is_array(all))
@@ -99,7 +100,7 @@ struct sent {
 };
 
 /* The next batch: as many jobs from `first` on as one request takes. */
-static int take_batch(json_t *jobs, size_t first, json_t **out, struct sh_err *err)
+static int take_job_batch(json_t *jobs, size_t first, json_t **out, struct sh_err *err)
 {
     json_t *batch = json_array();
     size_t bytes = 0;
@@ -147,7 +148,7 @@ static int send_batch(struct cli *c, const json_t *batch, struct sent *s, struct
 }
 
 /* 0: it was refused, or there is none. */
-static json_int_t job_of(const json_t *results, size_t i)
+static json_int_t result_job(const json_t *results, size_t i)
 {
     return json_integer_value(json_object_get(json_array_get(results, i), "job"));
 }
@@ -159,12 +160,12 @@ static void ids_text(const json_t *results, char *out, size_t size)
 
     sh_strlcpy(out, "", size);
     for (size_t i = 0; i < json_array_size(results); i += run) {
-        json_int_t id = job_of(results, i);
+        json_int_t id = result_job(results, i);
 
         run = 1;
         if (id == 0)
             continue;
-        while (job_of(results, i + run) == id + (json_int_t)run)
+        while (result_job(results, i + run) == id + (json_int_t)run)
             run++;
         if (n + ROOM_OF_RANGE > size) {
             snprintf(out + n, size - n, " ... (-o name prints each)");
@@ -193,7 +194,7 @@ static void say_sent(const struct cli *c, const struct sent *s)
 }
 
 /* all: the server has answered for every job of the file. */
-static void print(const struct cli *c, const struct sent *s, bool all)
+static void print_sent(const struct cli *c, const struct sent *s, bool all)
 {
     const json_t *x;
     size_t i;
@@ -203,8 +204,8 @@ static void print(const struct cli *c, const struct sent *s, bool all)
         char text[600];
 
         out_text(x, "error", OUT_TEXT, text, sizeof(text));
-        if (c->output == OUTPUT_NAME && !c->conf->dry_run && job_of(s->results, i))
-            printf("%" JSON_INTEGER_FORMAT "\n", job_of(s->results, i));
+        if (c->output == OUTPUT_NAME && !c->conf->dry_run && result_job(s->results, i))
+            printf("%" JSON_INTEGER_FORMAT "\n", result_job(s->results, i));
         if (c->output == OUTPUT_DATA || !json_object_get(x, "error"))
             continue;
         fprintf(stderr, "job %zu of the file: %s (%s)\n", i + 1, text, sh_json_text(x, "code"));
@@ -233,13 +234,13 @@ int jobs_submit_file(struct cli *c, struct sh_err *err)
     while (!rc && !one.rc && done < json_array_size(jobs)) {
         json_t *batch = NULL;
 
-        rc = take_batch(jobs, done, &batch, err);
+        rc = take_job_batch(jobs, done, &batch, err);
         if (!rc && !send_batch(c, batch, &s, &one))
             done += json_array_size(batch);
         json_decref(batch);
     }
     if (!rc)
-        print(c, &s, !one.rc);
+        print_sent(c, &s, !one.rc);
     if (!rc && one.rc)
         rc = SH_FAIL(err, one.rc, "jobs %zu to %zu of the file were not submitted: %.400s",
                      done + 1, json_array_size(jobs), one.msg);

@@ -234,7 +234,7 @@ int model_newest(struct cli *c, const char *model, int64_t *version, struct sh_e
 }
 
 /* What was asked for does not come: it failed, or others have asked for something else since. */
-static bool is_lost(const char *state, const char *want)
+static bool is_state_lost(const char *state, const char *want)
 {
     return strcmp(state, "FAILED") == 0 ||
            (strcmp(want, "UNLOADED") == 0 && strcmp(state, "UNLOADING") != 0);
@@ -256,7 +256,7 @@ int model_wait_version(struct cli *c, const char *model, int64_t version, const 
         sh_strlcpy(state, sh_json_text(j, "state"), sizeof(state));
         if (rc || strcmp(state, want) == 0)
             ;
-        else if (is_lost(state, want))
+        else if (is_state_lost(state, want))
             rc =
                 SH_FAIL(err, SH_E_CONFLICT, "version %" PRId64 " of %s is %s%s%s", version, model,
                         state, sh_json_text(j, "reason")[0] ? ": " : "", sh_json_text(j, "reason"));
@@ -295,7 +295,7 @@ int model_wait(struct cli *c, struct sh_err *err)
 }
 
 /* Versions that are pinned stay where they are. */
-static int say_gone(struct cli *c, const char *path, int64_t version, struct sh_err *err)
+static int say_version_gone(struct cli *c, const char *path, int64_t version, struct sh_err *err)
 {
     json_t *j = NULL, *v;
     char pinned[200] = "";
@@ -338,7 +338,7 @@ int model_wait_gone(struct cli *c, struct sh_err *err)
             rc = model_wait_version(c, name, one, "UNLOADED", err);
     }
     if (!rc)
-        rc = say_gone(c, path, version, err);
+        rc = say_version_gone(c, path, version, err);
     json_decref(j);
     return rc;
 }
@@ -346,7 +346,7 @@ int model_wait_gone(struct cli *c, struct sh_err *err)
 /* ---------------------------------------------------------------- push */
 
 /* "64,128" */
-static json_t *sizes_of(const char *text)
+static json_t *sizes_of_text(const char *text)
 {
     json_t *list = json_array();
     char *copy = strdup(text), *rest = copy, *one;
@@ -366,7 +366,7 @@ static json_t *sizes_of(const char *text)
 }
 
 /* --buckets, "length=64,128 width=32". *out: OWNED; NULL: there are none. */
-static int read_buckets(struct cli *c, json_t **out, struct sh_err *err)
+static int read_bucket_options(struct cli *c, json_t **out, struct sh_err *err)
 {
     char *copy = c->conf->buckets ? strdup(c->conf->buckets) : NULL, *rest = copy, *one;
     int rc = SH_OK;
@@ -374,7 +374,7 @@ static int read_buckets(struct cli *c, json_t **out, struct sh_err *err)
     *out = copy ? json_object() : NULL;
     while (!rc && rest && (one = strsep(&rest, " "))) {
         char *eq = strrchr(one, '=');
-        json_t *list = eq && eq > one ? sizes_of(eq + 1) : NULL;
+        json_t *list = eq && eq > one ? sizes_of_text(eq + 1) : NULL;
 
         if (!one[0])
             continue;
@@ -455,7 +455,7 @@ static int64_t begun_version(struct cli *c, const char *model, const json_t *buc
 
 /* The model that was made for a push which failed; not what others pushed to it meanwhile, nor a
  * file of which the server has a part. */
-static void take_back(struct cli *c, const char *path, const char *model)
+static void take_model_back(struct cli *c, const char *path, const char *model)
 {
     struct rest_req q = {.method = "DELETE", .path = path, .flags = REST_TENANT | REST_QUIET};
     json_t *j = NULL;
@@ -501,7 +501,7 @@ static int version_push(struct cli *c, const char *model, const char *file, json
     int rc = model_path(owner, model, NULL, err);
 
     if (!rc)
-        rc = read_buckets(c, &buckets, err);
+        rc = read_bucket_options(c, &buckets, err);
     if (!rc)
         rc = check_files(c, file, err);
     if (!rc)
@@ -519,7 +519,7 @@ static int version_push(struct cli *c, const char *model, const char *file, json
     if (rc && version > 0)
         upload_undo(u, path);
     if (rc && made)
-        take_back(c, owner, model);
+        take_model_back(c, owner, model);
     upload_close(u);
     json_decref(buckets);
     if (!rc && c->conf->wait)

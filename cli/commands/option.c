@@ -57,7 +57,7 @@ int option_get(struct cli *c, struct sh_err *err)
 }
 
 /* NAME=VALUE: a number, null, or else a text. */
-static int add_option(struct cli *c, json_t *body, const char *word, struct sh_err *err)
+static int add_body_option(struct cli *c, json_t *body, const char *word, struct sh_err *err)
 {
     const char *eq = strchr(word, '=');
     char name[128];
@@ -85,7 +85,7 @@ int option_set(struct cli *c, struct sh_err *err)
     int rc = body ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the options");
 
     for (int i = 0; !rc && i < c->n_args; i++)
-        rc = add_option(c, body, c->args[i], err);
+        rc = add_body_option(c, body, c->args[i], err);
     if (!rc)
         rc = rest_call(c, "PATCH", OPTIONS, body, 0, &j, err);
     if (!rc)

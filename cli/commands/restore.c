@@ -52,7 +52,7 @@ static bool on_moved(uint64_t bytes, void *arg)
 
 /* ---------------------------------------------------------------- before anything is touched */
 
-static int check_target(struct job *j, struct sh_err *err)
+static int check_restore_target(struct job *j, struct sh_err *err)
 {
     const struct dirent *e;
     struct state s;
@@ -107,7 +107,7 @@ static int check_database(const struct job *j, struct sh_err *err)
     return rc;
 }
 
-static int read_head(struct job *j, struct sh_err *err)
+static int read_backup_head(struct job *j, struct sh_err *err)
 {
     struct tar_entry e;
     char *text = NULL;
@@ -157,7 +157,7 @@ static int restore_check_room(const struct job *j, struct sh_err *err)
 
 /* ---------------------------------------------------------------- unpacking */
 
-static int take_file(struct job *j, const struct tar_entry *e, struct sh_err *err)
+static int take_backup_file(struct job *j, const struct tar_entry *e, struct sh_err *err)
 {
     char *path = NULL, *slash;
     int fd = -1, rc = sh_asprintf(err, &path, "%s/%s", j->tmp, e->name);
@@ -183,7 +183,7 @@ static int take_file(struct job *j, const struct tar_entry *e, struct sh_err *er
     return rc;
 }
 
-static int unpack(struct job *j, struct sh_err *err)
+static int unpack_backup(struct job *j, struct sh_err *err)
 {
     uint64_t bytes = 0;
     bool has_dump = false;
@@ -200,7 +200,7 @@ static int unpack(struct job *j, struct sh_err *err)
         else if (!rc && (bytes += e.size) > 2 * j->bytes + ((uint64_t)1 << 30))
             rc = SH_FAIL(err, SH_E_INVALID, "the backup holds more than it says");
         else if (!rc)
-            rc = take_file(j, &e, err);
+            rc = take_backup_file(j, &e, err);
         if (rc)
             return rc;
         if (strcmp(e.name, BACKUP_SUMS) == 0)
@@ -210,7 +210,7 @@ static int unpack(struct job *j, struct sh_err *err)
     return SH_FAIL(err, SH_E_TOOBIG, "the backup holds more than %d files", MAX_FILES);
 }
 
-static int touch(const char *dir, const char *name, struct sh_err *err)
+static int touch_file(const char *dir, const char *name, struct sh_err *err)
 {
     char *path = NULL;
     int rc = sh_asprintf(err, &path, "%s/%s", dir, name);
@@ -222,12 +222,12 @@ static int touch(const char *dir, const char *name, struct sh_err *err)
 }
 
 /* All of it on the disk, under its name. */
-static int put_in_place(struct job *j, struct sh_err *err)
+static int put_state_in_place(struct job *j, struct sh_err *err)
 {
-    int fd = -1, rc = touch(j->tmp, STATE_RESTORING, err);
+    int fd = -1, rc = touch_file(j->tmp, STATE_RESTORING, err);
 
     if (!rc)
-        rc = touch(j->tmp, STATE_MARK, err);
+        rc = touch_file(j->tmp, STATE_MARK, err);
     if (!rc && chmod(j->tmp, 0755) != 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not prepare \"%s\": %m", j->tmp);
     if (!rc) {
@@ -367,12 +367,12 @@ static int make_tmp(struct job *j, struct sh_err *err)
 static int restore(struct job *j, const char *file, struct sh_err *err)
 {
     char *flag = NULL;
-    int rc = check_target(j, err);
+    int rc = check_restore_target(j, err);
 
     if (!rc)
         rc = open_in(j, file, err);
     if (!rc)
-        rc = read_head(j, err);
+        rc = read_backup_head(j, err);
     if (!rc)
         rc = check_database(j, err);
     if (!rc)
@@ -380,9 +380,9 @@ static int restore(struct job *j, const char *file, struct sh_err *err)
     if (!rc)
         rc = restore_check_room(j, err);
     if (!rc)
-        rc = unpack(j, err);
+        rc = unpack_backup(j, err);
     if (!rc)
-        rc = put_in_place(j, err);
+        rc = put_state_in_place(j, err);
     if (rc)
         return rc;
     rc = state_open(j->dir, true, &j->s, err);
@@ -406,7 +406,7 @@ static int restore(struct job *j, const char *file, struct sh_err *err)
 
 /* failed: what was made goes again; a database that was given is as it was, unless the transaction
  * that took the dump into it has ended. */
-static void clean_up(struct job *j, bool failed)
+static void clean_restore_up(struct job *j, bool failed)
 {
     char *left = NULL;
 
@@ -450,7 +450,7 @@ int restore_main(struct cli *c, struct sh_err *err)
         out_say(c, "The system is restored in %s. Next: shunt up%s%s", j.dir,
                 strcmp(c->conf->state_dir, CLI_STATE_DIR) == 0 ? "" : " --state-dir ",
                 strcmp(c->conf->state_dir, CLI_STATE_DIR) == 0 ? "" : c->conf->state_dir);
-    clean_up(&j, rc != SH_OK);
+    clean_restore_up(&j, rc != SH_OK);
     held_end(&j.held);
     return rc;
 }

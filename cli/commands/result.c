@@ -65,7 +65,7 @@ static int fetch_once(struct download *d, struct sh_err *err)
 }
 
 /* A connection that breaks is made again as long as that brings more bytes. */
-static int fetch(struct download *d, struct sh_err *err)
+static int fetch_result(struct download *d, struct sh_err *err)
 {
     for (;;) {
         struct sh_err one = {0};
@@ -113,7 +113,7 @@ static int save(struct download *d, const char *out, struct sh_err *err)
         return rc;
     }
     progress_begin(d->c, &d->bar);
-    rc = fetch(d, err);
+    rc = fetch_result(d, err);
     if (!rc)
         rc = download_check(d, part, err);
     progress_end(&d->bar);

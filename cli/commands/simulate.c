@@ -17,7 +17,7 @@
 /* ------------------------------------------------------------------ the question */
 
 /* A number, true, false or null as in JSON; all else is a text. */
-static json_t *value_of(const char *text)
+static json_t *change_value(const char *text)
 {
     json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
 
@@ -53,7 +53,7 @@ static int add_sets(struct cli *c, json_t *changes, struct sh_err *err)
         if (rc)
             break;
         *eq = '\0';
-        rc = add_change(c, changes, line, value_of(eq + 1), err);
+        rc = add_change(c, changes, line, change_value(eq + 1), err);
     }
     free(text);
     return rc;
@@ -79,7 +79,7 @@ struct question {
     char *trace;     /* OWNED; NULL: none */
 };
 
-static int read_question(struct cli *c, struct question *q, struct sh_err *err)
+static int read_cli_question(struct cli *c, struct question *q, struct sh_err *err)
 {
     size_t len;
     int rc = read_changes(c, &q->changes, err);
@@ -229,7 +229,7 @@ static const json_t *same_in(const json_t *list, const json_t *of)
 }
 
 /* A row for each of the list, and one for all. */
-static json_t *rows_of(const json_t *answer, const struct table *t)
+static json_t *answer_rows(const json_t *answer, const struct table *t)
 {
     const json_t *before = json_object_get(answer, "before");
     const json_t *after = json_object_get(answer, "after");
@@ -256,20 +256,21 @@ static json_t *rows_of(const json_t *answer, const struct table *t)
 static int show_table(struct cli *c, const json_t *answer, const struct table *t,
                       struct sh_err *err)
 {
-    json_t *rows = rows_of(answer, t);
+    json_t *rows = answer_rows(answer, t);
     int rc = out_list(c, rows, t->cols, t->n_cols, t->name, err);
 
     json_decref(rows);
     return rc;
 }
 
-static double number(const json_t *answer, const char *when, const char *of, const char *member)
+static double answer_number(const json_t *answer, const char *when, const char *of,
+                            const char *member)
 {
     return json_number_value(
         json_object_get(json_object_get(json_object_get(answer, when), of), member));
 }
 
-static int show(struct cli *c, const json_t *answer, struct sh_err *err)
+static int show_answer(struct cli *c, const json_t *answer, struct sh_err *err)
 {
     const json_int_t guessed = json_integer_value(json_object_get(answer, "guessed"));
     const json_int_t left_out = json_integer_value(json_object_get(answer, "left_out"));
@@ -282,11 +283,11 @@ static int show(struct cli *c, const json_t *answer, struct sh_err *err)
         return SH_OK;
     }
     rc = show_table(c, answer, &JOBS, err);
-    if (!rc && number(answer, "before", "requests", "requests") > 0) {
+    if (!rc && answer_number(answer, "before", "requests", "requests") > 0) {
         out_say(c, "\nRequests of %.0f s; of the GPU time %.3g is left to training, then %.3g:",
                 json_number_value(json_object_get(recorded, "seconds")),
-                number(answer, "before", "requests", "training_kept"),
-                number(answer, "after", "requests", "training_kept"));
+                answer_number(answer, "before", "requests", "training_kept"),
+                answer_number(answer, "after", "requests", "training_kept"));
         rc = show_table(c, answer, &REQUESTS, err);
     }
     if (guessed)
@@ -304,13 +305,13 @@ int simulate_main(struct cli *c, struct sh_err *err)
 {
     struct question q = {.changes = NULL};
     json_t *answer = NULL;
-    int rc = read_question(c, &q, err);
+    int rc = read_cli_question(c, &q, err);
 
     if (!rc)
         rc = c->conf->snapshot || c->conf->save ? ask_here(c, &q, &answer, err)
                                                 : ask_server(c, &q, &answer, err);
     if (!rc)
-        rc = show(c, answer, err);
+        rc = show_answer(c, answer, err);
     json_decref(q.changes);
     free(q.trace);
     json_decref(answer);

@@ -14,22 +14,22 @@
 
 /* ---------------------------------------------------------------- one option */
 
-static const char *text_of(const struct cli *c, const struct train_flag *f)
+static const char *flag_text(const struct cli *c, const struct train_flag *f)
 {
     return *(char *const *)((const char *)c->conf + f->offset);
 }
 
-static bool is_given(const struct cli *c, const struct train_flag *f)
+static bool is_flag_given(const struct cli *c, const struct train_flag *f)
 {
     const char *text;
 
     if (train_field(f->part, f->name)->type == SH_JSON_BOOL)
         return *(const bool *)((const char *)c->conf + f->offset);
-    text = text_of(c, f);
+    text = flag_text(c, f);
     return text && text[0];
 }
 
-static int put(json_t *obj, const char *name, json_t *v, struct sh_err *err)
+static int set_new(json_t *obj, const char *name, json_t *v, struct sh_err *err)
 {
     return json_object_set_new(obj, name, v) ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a job")
                                              : SH_OK;
@@ -40,11 +40,11 @@ static int put_number(struct cli *c, const struct train_flag *f, bool is_int, js
                       struct sh_err *err)
 {
     json_t *read = json_object();
-    int rc = read ? cli_set_number(c, read, f->flag, text_of(c, f), is_int, err)
+    int rc = read ? cli_set_number(c, read, f->flag, flag_text(c, f), is_int, err)
                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
 
     if (!rc)
-        rc = put(obj, f->name, json_incref(json_object_get(read, f->flag)), err);
+        rc = set_new(obj, f->name, json_incref(json_object_get(read, f->flag)), err);
     json_decref(read);
     return rc;
 }
@@ -54,10 +54,10 @@ static int put_flag(struct cli *c, const struct train_flag *f, json_t *obj, stru
     const struct sh_field *field = train_field(f->part, f->name);
 
     if (field->type == SH_JSON_BOOL)
-        return put(obj, f->name, json_boolean(strcmp(field->value, "true") != 0), err);
+        return set_new(obj, f->name, json_boolean(strcmp(field->value, "true") != 0), err);
     if (field->type == SH_JSON_INT || field->type == SH_JSON_F64)
         return put_number(c, f, field->type == SH_JSON_INT, obj, err);
-    return put(obj, f->name, json_string(text_of(c, f)), err);
+    return set_new(obj, f->name, json_string(flag_text(c, f)), err);
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -70,7 +70,7 @@ static int get_part(struct cli *c, json_t *spec, const char *name, json_t **out,
     *is_new = !*out || json_is_null(*out);
     if (!*is_new && !json_is_object(*out))
         return cli_usage(c, err, "\"%s\" in the file of --spec is not a JSON object", name);
-    return *is_new ? put(spec, name, *out = json_object(), err) : SH_OK;
+    return *is_new ? set_new(spec, name, *out = json_object(), err) : SH_OK;
 }
 
 /* What is needed and was not said is what the table says. */
@@ -82,12 +82,12 @@ static int put_needed(enum train_part part, json_t *obj, struct sh_err *err)
         const struct sh_field *f = &TRAIN_FIELDS[i];
 
         if (f->part == part && f->required && f->value && !json_object_get(obj, f->name))
-            rc = put(obj, f->name, json_string(f->value), err);
+            rc = set_new(obj, f->name, json_string(f->value), err);
     }
     return rc;
 }
 
-static int fill_part(struct cli *c, enum train_part part, json_t *spec, struct sh_err *err)
+static int fill_spec_part(struct cli *c, enum train_part part, json_t *spec, struct sh_err *err)
 {
     json_t *obj = spec;
     bool is_new = false;
@@ -95,7 +95,7 @@ static int fill_part(struct cli *c, enum train_part part, json_t *spec, struct s
         part == TRAIN_SPEC ? SH_OK : get_part(c, spec, train_part_member(part), &obj, &is_new, err);
 
     for (size_t i = 0; !rc && i < TRAIN_N_FLAGS; i++)
-        if (TRAIN_FLAGS[i].part == part && is_given(c, &TRAIN_FLAGS[i]))
+        if (TRAIN_FLAGS[i].part == part && is_flag_given(c, &TRAIN_FLAGS[i]))
             rc = put_flag(c, &TRAIN_FLAGS[i], obj, err);
     if (!rc)
         rc = put_needed(part, obj, err);
@@ -110,7 +110,7 @@ static int fill_training(struct cli *c, json_t *spec, struct sh_err *err)
 
     for (unsigned part = 0; !rc && part < TRAIN_N_PARTS; part++)
         if (train_object_has_flags(train_object(part)))
-            rc = fill_part(c, part, spec, err);
+            rc = fill_spec_part(c, part, spec, err);
     return rc;
 }
 
@@ -130,7 +130,7 @@ static int refuse_training(struct cli *c, struct sh_err *err)
     if (c->conf->eval_dataset && c->conf->eval_dataset[0])
         odd = "eval-dataset";
     for (size_t i = 0; i < TRAIN_N_FLAGS; i++)
-        if (is_given(c, &TRAIN_FLAGS[i]) && !is_of_batch(&TRAIN_FLAGS[i]))
+        if (is_flag_given(c, &TRAIN_FLAGS[i]) && !is_of_batch(&TRAIN_FLAGS[i]))
             odd = TRAIN_FLAGS[i].flag;
     return odd ? cli_usage(c, err, "--%s does not belong to --kind batch-inference", odd) : SH_OK;
 }
@@ -140,7 +140,7 @@ static int fill_batch(struct cli *c, json_t *spec, struct sh_err *err)
     int rc = refuse_training(c, err);
 
     for (size_t i = 0; !rc && i < TRAIN_N_FLAGS; i++)
-        if (is_of_batch(&TRAIN_FLAGS[i]) && is_given(c, &TRAIN_FLAGS[i]))
+        if (is_of_batch(&TRAIN_FLAGS[i]) && is_flag_given(c, &TRAIN_FLAGS[i]))
             rc = put_flag(c, &TRAIN_FLAGS[i], spec, err);
     return rc ? rc : batch_fill_spec(c, spec, err);
 }

@@ -107,7 +107,7 @@ static json_int_t members(const json_t *row)
 }
 
 /* One more member in the row of the first; what is of that one alone goes. */
-static void count_in(json_t *row, const char *or_more)
+static void count_into_row(json_t *row, const char *or_more)
 {
     static const char *const OF_ONE[] = {"step", "steps", "loss", "samples_per_s", "preemptions"};
     json_int_t n = members(row) + 1, array = json_integer_value(json_object_get(row, "array"));
@@ -139,7 +139,7 @@ static json_t *fold_jobs(json_t *jobs, const char *or_more)
                  sh_json_text(j, "reason"));
         first = json_object_get(firsts, key);
         if (first)
-            count_in(first, or_more);
+            count_into_row(first, or_more);
         else
             json_array_append(rows, j);
         if (!first && json_is_integer(json_object_get(j, "array")) &&
@@ -296,7 +296,7 @@ static int read_processes(const struct state *s, json_t **out, struct sh_err *er
 }
 
 /* TAKES list; NULL: the key may not see it. */
-static void set_list(json_t *system, const char *name, json_t *list)
+static void set_system_list(json_t *system, const char *name, json_t *list)
 {
     json_object_set_new(system, name, list ? list : json_null());
 }
@@ -330,8 +330,8 @@ static int print_status(struct cli *c, const struct state *s, struct sh_err *err
     if (c->output == OUTPUT_DATA) {
         json_object_set_new(system, "live", json_boolean(is_live));
         json_object_set_new(system, "ready", json_boolean(is_ready));
-        set_list(system, "models", get_models(c, NULL));
-        set_list(system, "jobs", get_jobs(c, false, &left, NULL));
+        set_system_list(system, "models", get_models(c, NULL));
+        set_system_list(system, "jobs", get_jobs(c, false, &left, NULL));
         out_data(c, system);
     } else {
         printf("%s  API %s  requests %s%s\n",

@@ -122,7 +122,7 @@ static double wait_look(struct wait *w)
     return (double)n_there / (double)w->plan->n;
 }
 
-static int wait_ready(struct cli *c, struct wait *w, pid_t supervisor, struct sh_err *err)
+static int wait_until_ready(struct cli *c, struct wait *w, pid_t supervisor, struct sh_err *err)
 {
     int64_t end = sh_clock_ns() + SH_S(c->conf->wait_s);
     const char *phase = "processes";
@@ -279,7 +279,7 @@ static int start_and_wait(struct cli *c, const struct state *s, struct plan *p,
         goto out;
     }
     progress_begin(c, &w.bar);
-    rc = wait_ready(c, &w, pid, err);
+    rc = wait_until_ready(c, &w, pid, err);
     progress_end(&w.bar);
     if (rc) {
         print_tail(s, w.broken);
@@ -295,7 +295,7 @@ out:
     return rc;
 }
 
-static int say_running(const struct cli *c, const struct state *s, struct sh_err *err)
+static int say_system_running(const struct cli *c, const struct state *s, struct sh_err *err)
 {
     json_t *system = NULL;
     int rc = state_read_system(s, &system, err);
@@ -338,7 +338,7 @@ static json_t *shape(const struct cli_conf *o)
                      "workers", (json_int_t)o->workers, "pool-bytes", (json_int_t)o->pool_bytes);
 }
 
-static void add_option(char *out, size_t size, const char *name, const json_t *value)
+static void add_option_text(char *out, size_t size, const char *name, const json_t *value)
 {
     size_t n = strlen(out);
 
@@ -367,8 +367,8 @@ static int say_changes(const struct cli *c, const struct state *s, bool *is_firs
 
         if (!had || json_equal(had, value))
             continue;
-        add_option(before, sizeof(before), name, had);
-        add_option(now, sizeof(now), name, value);
+        add_option_text(before, sizeof(before), name, had);
+        add_option_text(now, sizeof(now), name, value);
     }
     if (before[0] && !c->conf->quiet)
         fprintf(stderr, "shunt: this system was started with%s before, and now with%s\n", before,
@@ -394,7 +394,7 @@ static int check_plain(struct sh_err *err)
 }
 
 /* What would only end again and again, each time with a line in a log. */
-static int check_device(struct cli *c, struct sh_err *err)
+static int check_local_device(struct cli *c, struct sh_err *err)
 {
     const char *device = c->conf->device;
 
@@ -422,7 +422,7 @@ int up_main(struct cli *c, struct sh_err *err)
     struct plan *p = NULL;
     struct state s;
     struct shown shown = {0};
-    int lock = -1, rc = check_device(c, err);
+    int lock = -1, rc = check_local_device(c, err);
 
     if (!rc)
         rc = state_open(c->conf->state_dir, true, &s, err);
@@ -434,7 +434,7 @@ int up_main(struct cli *c, struct sh_err *err)
     if (state_pid(&s, STATE_SUPERVISOR) <= 0) /* with --foreground it keeps the lock */
         rc = state_lock(&s, &lock, err);
     if (!rc && state_pid(&s, STATE_SUPERVISOR) > 0) {
-        rc = say_running(c, &s, err);
+        rc = say_system_running(c, &s, err);
         goto out;
     }
     if (!rc)

@@ -40,8 +40,8 @@ static void show_job(struct progress *bar, const json_t *j)
 
 /* *out is NULL while the server is away for a moment: the job goes on without it. *seen_ns: 0 at
  * first. */
-static int look_at(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
-                   struct sh_err *err)
+static int look_at_job(struct cli *c, const char *path, int64_t *seen_ns, json_t **out,
+                       struct sh_err *err)
 {
     struct sh_err now = {0};
     int rc = rest_get(c, path, REST_TENANT, out, &now);
@@ -72,8 +72,8 @@ struct why { /* what was seen of a job that waits, and how often in a row */
 };
 
 /* Why it waits, once for each reason that is seen twice: those of a moment end by themselves. */
-static void say_why(struct cli *c, struct progress *bar, const struct job_end *e, const json_t *j,
-                    struct why *w)
+static void say_job_why(struct cli *c, struct progress *bar, const struct job_end *e,
+                        const json_t *j, struct why *w)
 {
     char now[sizeof(w->seen)], id[24], path[REST_PATH_MAX];
     json_t *job, *explained = NULL;
@@ -108,11 +108,11 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
     progress_begin(c, &bar);
     *out = NULL;
     while (!rc) {
-        rc = look_at(c, e->path, &seen_ns, out, err);
+        rc = look_at_job(c, e->path, &seen_ns, out, err);
         if (rc || (*out && e->has_ended(*out)))
             break;
         if (*out) {
-            say_why(c, &bar, e, *out, &why);
+            say_job_why(c, &bar, e, *out, &why);
             e->show(&bar, *out);
         }
         if (sh_clock_ns() > end)
@@ -130,7 +130,7 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
 /* ---------------------------------------------------------------- suspended */
 
 /* Of a job, or of an array, whose jobs are counted by state. */
-static bool is_off(const json_t *j)
+static bool is_off_executors(const json_t *j)
 {
     static const char *const ON[] = {
 #define X(name) #name,
@@ -163,7 +163,7 @@ static json_t *none_waits(struct cli *c, const json_t *j)
 int job_wait_off(struct cli *c, const char *path, const char *what, const char *id,
                  struct sh_err *err)
 {
-    const struct job_end e = {path, what, id, is_off, show_off, none_waits, LOOK_MS};
+    const struct job_end e = {path, what, id, is_off_executors, show_off, none_waits, LOOK_MS};
     json_t *j = NULL;
     int rc = job_wait_end(c, &e, &j, err);
 
@@ -181,7 +181,7 @@ int job_wait_off(struct cli *c, const char *path, const char *what, const char *
 
 /* ---------------------------------------------------------------- ended */
 
-static bool has_ended(const json_t *j)
+static bool has_job_ended(const json_t *j)
 {
     return job_is_final(sh_json_text(j, "state"));
 }
@@ -238,10 +238,10 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     return SH_OK;
 }
 
-static int wait_and_report(struct cli *c, const char *id, bool served, struct sh_err *err)
+static int wait_for_job(struct cli *c, const char *id, bool served, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    const struct job_end e = {path, "job", id, has_ended, show_job, itself, LOOK_MS};
+    const struct job_end e = {path, "job", id, has_job_ended, show_job, itself, LOOK_MS};
     json_t *j = NULL;
     int64_t version;
     int rc = job_path(c, path, id, NULL, err);
@@ -259,12 +259,12 @@ static int wait_and_report(struct cli *c, const char *id, bool served, struct sh
 
 int job_wait_and_serve(struct cli *c, const char *id, struct sh_err *err)
 {
-    return wait_and_report(c, id, true, err);
+    return wait_for_job(c, id, true, err);
 }
 
 int job_wait(struct cli *c, struct sh_err *err)
 {
-    return wait_and_report(c, c->args[0], false, err);
+    return wait_for_job(c, c->args[0], false, err);
 }
 
 /* ---------------------------------------------------------------- explain */

@@ -127,7 +127,7 @@ static int arrays_add_file(struct arrays *a, const char *file, struct sh_err *er
 }
 
 /* One of the arrays of an .npz: "x.npy". */
-static int add_member(const struct zip_member *m, void *arg, struct sh_err *err)
+static int add_zip_array(const struct zip_member *m, void *arg, struct sh_err *err)
 {
     struct arrays *a = arg;
     struct array x = {.fd = -1};
@@ -145,7 +145,7 @@ static int add_member(const struct zip_member *m, void *arg, struct sh_err *err)
     return rc;
 }
 
-static int find_all(struct arrays *a, char **files, size_t n, struct sh_err *err)
+static int find_arrays(struct arrays *a, char **files, size_t n, struct sh_err *err)
 {
     enum sh_file_kind kind;
     int rc = SH_OK;
@@ -153,7 +153,7 @@ static int find_all(struct arrays *a, char **files, size_t n, struct sh_err *err
     if (n == 1 && access(files[0], F_OK) == 0) {
         rc = user_file_kind(files[0], &kind, err);
         if (!rc && kind == SH_FILE_ZIP)
-            rc = zip_each(files[0], add_member, a, err);
+            rc = zip_each(files[0], add_zip_array, a, err);
         if (!rc && kind == SH_FILE_ZIP && a->n == 0)
             rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" holds no array", files[0]);
         if (rc || kind == SH_FILE_ZIP)
@@ -167,8 +167,8 @@ static int find_all(struct arrays *a, char **files, size_t n, struct sh_err *err
 /* ---------------------------------------------------------------- the file */
 
 /* `first`: of the array, for the message. */
-static int convert(const struct array *x, const char *in, uint64_t first, size_t n, char *out,
-                   struct sh_err *err)
+static int convert_array(const struct array *x, const char *in, uint64_t first, size_t n, char *out,
+                         struct sh_err *err)
 {
     for (size_t i = 0; i < n; i++) {
         const double v = number_get(x->is.dtype, in, i);
@@ -196,7 +196,7 @@ static int copy_array(struct setfile *f, const struct array *x, uint64_t at, str
             rc = SH_FAIL(err, SH_E_IO, "could not read \"%s\", or it changes while it is read",
                          x->path);
         if (!rc && !as_is)
-            rc = convert(x, in, i, k, out, err);
+            rc = convert_array(x, in, i, k, out, err);
         if (!rc)
             rc = setfile_put(f, at + i * out_bytes, as_is ? in : out, k * out_bytes, err);
     }
@@ -210,7 +210,7 @@ int arrays_read(struct cli *c, char **files, size_t n, struct setfile *out, stru
     struct arrays a = {.tmp_dir = c->conf->tmp_dir};
     struct sh_st_tensor t[TENSORS_MAX];
     uint64_t at = 0;
-    int rc = find_all(&a, files, n, err);
+    int rc = find_arrays(&a, files, n, err);
 
     *out = (struct setfile){.fd = -1};
     if (!rc && a.n == 0)

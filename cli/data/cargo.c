@@ -23,7 +23,7 @@ struct names { /* of what a model names, each once */
     int rc;
 };
 
-static bool add_name(const char *location, size_t n, void *arg)
+static bool add_location(const char *location, size_t n, void *arg)
 {
     struct names *l = arg;
     char *name;
@@ -48,7 +48,7 @@ static bool add_name(const char *location, size_t n, void *arg)
     return !l->rc;
 }
 
-static int find_names(const char *file, struct names *l)
+static int find_locations(const char *file, struct names *l)
 {
     enum sh_file_kind kind;
     int64_t bytes = 0;
@@ -63,7 +63,7 @@ static int find_names(const char *file, struct names *l)
     if (!rc && map == MAP_FAILED)
         rc = SH_FAIL_ERRNO(l->err, SH_E_IO, "could not read \"%s\": %m", file);
     if (!rc) {
-        sh_external_each(map, (size_t)bytes, add_name, l); /* if damaged: the server says so */
+        sh_external_each(map, (size_t)bytes, add_location, l); /* if damaged: the server says so */
         rc = l->rc;
         munmap(map, (size_t)bytes);
     }
@@ -73,7 +73,8 @@ static int find_names(const char *file, struct names *l)
 }
 
 /* TAKES path and text, whatever it returns. */
-static int add_part(struct cargo *c, char *path, char *text, int64_t bytes, struct sh_err *err)
+static int add_cargo_part(struct cargo *c, char *path, char *text, int64_t bytes,
+                          struct sh_err *err)
 {
     int rc = sh_grow(&c->parts, &c->cap, c->n + 1, sizeof(*c->parts), 3 * (MAX_FILES + 2),
                      "parts of an upload", err);
@@ -97,7 +98,7 @@ static int cargo_add_file(struct cargo *c, const char *path, int64_t *bytes, str
         close(fd);
     if (!rc)
         rc = sh_strdup(path, &copy, err);
-    return rc ? rc : add_part(c, copy, NULL, *bytes, err);
+    return rc ? rc : add_cargo_part(c, copy, NULL, *bytes, err);
 }
 
 static int add_zeros(struct cargo *c, int64_t bytes, struct sh_err *err)
@@ -106,7 +107,7 @@ static int add_zeros(struct cargo *c, int64_t bytes, struct sh_err *err)
 
     if (bytes && !text)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
-    return bytes ? add_part(c, NULL, text, bytes, err) : SH_OK;
+    return bytes ? add_cargo_part(c, NULL, text, bytes, err) : SH_OK;
 }
 
 /* A number as protocol buffers have it. */
@@ -148,7 +149,7 @@ static int add_said(struct cargo *c, const char *key, const char *text, int64_t 
     memcpy(p + at + l_text, text, n);
     at += l_text + n;
     *bytes += (int64_t)at;
-    return add_part(c, NULL, (char *)p, (int64_t)at, err);
+    return add_cargo_part(c, NULL, (char *)p, (int64_t)at, err);
 }
 
 /* The model's file with what is said of its constants. */
@@ -164,13 +165,13 @@ static int add_model(struct cargo *c, const char *file, const struct cargo_with 
 }
 
 /* As `name` in the tar file. with: it is the model. */
-static int pack(struct cargo *c, const char *path, const char *name, const struct cargo_with *with,
-                struct sh_err *err)
+static int pack_cargo(struct cargo *c, const char *path, const char *name,
+                      const struct cargo_with *with, struct sh_err *err)
 {
     char *head = calloc(1, USTAR_BLOCK);
     int64_t bytes = 0;
     size_t at = c->n;
-    int rc = head ? add_part(c, NULL, head, USTAR_BLOCK, err)
+    int rc = head ? add_cargo_part(c, NULL, head, USTAR_BLOCK, err)
                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
 
     if (!rc)
@@ -216,7 +217,7 @@ static int check_beside(int folder, const char *file, const char *name, struct s
                          "the weights of \"%s\" are in \"%s\", which is not there: %m", file, name);
 }
 
-static int open_folder(const char *file, size_t n, int *out, struct sh_err *err)
+static int open_file_folder(const char *file, size_t n, int *out, struct sh_err *err)
 {
     char *path = n ? strndup(file, n) : strdup(".");
 
@@ -232,12 +233,12 @@ static int pack_all(struct cargo *c, const char *file, const struct cargo_with *
     const char *weights = with ? with->weights : NULL;
     const char *slash = strrchr(file, '/');
     const size_t n = slash ? (size_t)(slash + 1 - file) : 0;
-    int folder = -1, rc = open_folder(file, n, &folder, err);
+    int folder = -1, rc = open_file_folder(file, n, &folder, err);
 
     if (!rc)
-        rc = pack(c, file, "model.onnx", with, err);
+        rc = pack_cargo(c, file, "model.onnx", with, err);
     if (!rc && weights)
-        rc = pack(c, weights, SH_EXTERNAL_WEIGHTS, NULL, err);
+        rc = pack_cargo(c, weights, SH_EXTERNAL_WEIGHTS, NULL, err);
     for (size_t i = 0; i < l->n && !rc; i++) {
         char *path = NULL;
 
@@ -247,7 +248,7 @@ static int pack_all(struct cargo *c, const char *file, const struct cargo_with *
         if (!rc)
             rc = sh_asprintf(err, &path, "%.*s%s", (int)n, file, l->name[i]);
         if (!rc)
-            rc = pack(c, path, l->name[i], NULL, err);
+            rc = pack_cargo(c, path, l->name[i], NULL, err);
         free(path);
     }
     if (folder >= 0)
@@ -271,7 +272,7 @@ int cargo_open(const char *file, const struct cargo_with *with, struct cargo *ou
     int rc;
 
     *out = (struct cargo){.fd = -1};
-    rc = find_names(file, &l);
+    rc = find_locations(file, &l);
     if (!rc)
         rc = l.n || (with && with->weights) ? pack_all(out, file, with, &l, err)
                                             : add_model(out, file, with, &bytes, err);
@@ -294,7 +295,7 @@ void cargo_fini(struct cargo *c)
 }
 
 /* One file is open at a time: a model may have more than a process may open. */
-static bool open_part(struct cargo *c, size_t i)
+static bool open_cargo_part(struct cargo *c, size_t i)
 {
     struct stat st;
 
@@ -328,7 +329,7 @@ ssize_t cargo_read(struct cargo *c, int64_t at, void *out, size_t n)
         memcpy(out, p->text + at, n);
         return (ssize_t)n;
     }
-    if (!open_part(c, i))
+    if (!open_cargo_part(c, i))
         return -1;
     got = sh_pread_all(c->fd, out, n, (uint64_t)at);
     if (got == 0)

@@ -57,7 +57,7 @@ static void reading_fini(struct reading *r)
 
 /* ---------------------------------------------------------------- what there is */
 
-static int by_name(const void *a, const void *b)
+static int by_class_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -75,7 +75,7 @@ static bool is_picture_name(const char *name)
                    strcasecmp(dot, ".png") == 0);
 }
 
-static int add_class(struct reading *r, const char *name, struct sh_err *err)
+static int add_class_name(struct reading *r, const char *name, struct sh_err *err)
 {
     int rc = sh_grow(&r->classes, &r->cap_classes, r->n_classes + 1, sizeof(*r->classes),
                      MAX_CLASSES, "classes of a dataset", err);
@@ -113,7 +113,7 @@ static int add_gone(struct reading *r, const char *path, uint32_t label, const c
 
 /* Each entry that is not hidden, to one of the two lists. label: of the class; UINT32_MAX: of the
  * folder of classes. */
-static int list(struct reading *r, const char *path, uint32_t label, struct sh_err *err)
+static int list_pictures(struct reading *r, const char *path, uint32_t label, struct sh_err *err)
 {
     DIR *dir = opendir(path);
     const struct dirent *e;
@@ -129,7 +129,7 @@ static int list(struct reading *r, const char *path, uint32_t label, struct sh_e
         if (fstatat(dirfd(dir), e->d_name, &st, 0) != 0)
             rc = add_gone(r, path, label, e->d_name, err);
         else if (label == UINT32_MAX && S_ISDIR(st.st_mode))
-            rc = add_class(r, e->d_name, err);
+            rc = add_class_name(r, e->d_name, err);
         else if (label != UINT32_MAX && S_ISREG(st.st_mode) && is_picture_name(e->d_name))
             rc = add_shot(r, label, e->d_name, err);
         else {
@@ -150,7 +150,7 @@ static int list_class(struct reading *r, uint32_t label, struct sh_err *err)
     int rc = sh_asprintf(err, &path, "%s/%s", r->folder, r->classes[label]);
 
     if (!rc)
-        rc = list(r, path, label, err);
+        rc = list_pictures(r, path, label, err);
     if (!rc && r->n == first)
         rc = SH_FAIL(
             err, SH_E_INVALID, "the folder \"%s\" of a class has no file .jpg, .jpeg or .png%s",
@@ -163,7 +163,7 @@ static int list_class(struct reading *r, uint32_t label, struct sh_err *err)
 
 static int list_all(struct reading *r, struct sh_err *err)
 {
-    int rc = list(r, r->folder, UINT32_MAX, err);
+    int rc = list_pictures(r, r->folder, UINT32_MAX, err);
 
     if (!rc && r->n_classes == 0)
         rc = SH_FAIL(err, SH_E_INVALID,
@@ -171,7 +171,7 @@ static int list_all(struct reading *r, struct sh_err *err)
                      "pictures, such as %s/cat/1.jpg",
                      r->folder, r->folder);
     if (!rc)
-        qsort(r->classes, r->n_classes, sizeof(*r->classes), by_name);
+        qsort(r->classes, r->n_classes, sizeof(*r->classes), by_class_name);
     for (uint32_t i = 0; !rc && i < r->n_classes; i++)
         rc = list_class(r, i, err);
     return rc;
@@ -213,7 +213,7 @@ static bool may_skip(const struct reading *r, int rc)
     return r->plan->skips && (rc == SH_E_INVALID || rc == SH_E_UNSUPPORTED || rc == SH_E_TOOBIG);
 }
 
-static void note_failure(struct reading *r, size_t i, const struct sh_err *why)
+static void note_read_failure(struct reading *r, size_t i, const struct sh_err *why)
 {
     const bool skip = may_skip(r, why->rc);
     struct failure *first = skip ? &r->skipped : &r->stopped;
@@ -234,7 +234,7 @@ static size_t sample_bytes(const struct reading *r)
     return r->width * r->height * r->plan->channels;
 }
 
-static void *read_some(void *arg)
+static void *read_some_pictures(void *arg)
 {
     struct reading *r = arg;
     uint8_t *bytes = malloc(sample_bytes(r));
@@ -251,7 +251,7 @@ static void *read_some(void *arg)
             rc = setfile_put(r->file, (uint64_t)i * sample_bytes(r), bytes, sample_bytes(r), &why);
         }
         if (rc)
-            note_failure(r, i, &why);
+            note_read_failure(r, i, &why);
         picture_fini(&p);
         atomic_fetch_add(&r->done, 1);
     }
@@ -259,7 +259,7 @@ static void *read_some(void *arg)
     return NULL;
 }
 
-static int read_all(struct cli *c, struct reading *r, struct sh_err *err)
+static int read_pictures(struct cli *c, struct reading *r, struct sh_err *err)
 {
     const size_t most = SH_MIN((size_t)SH_MAX(get_nprocs(), 1), r->n);
     pthread_t threads[MAX_THREADS];
@@ -268,7 +268,7 @@ static int read_all(struct cli *c, struct reading *r, struct sh_err *err)
     int e = 0;
 
     while (n < SH_MIN(most, (size_t)MAX_THREADS) && !e) {
-        e = pthread_create(&threads[n], NULL, read_some, r);
+        e = pthread_create(&threads[n], NULL, read_some_pictures, r);
         n += !e;
     }
     progress_begin(c, &bar);
@@ -340,7 +340,7 @@ static int close_holes(struct reading *r, size_t *n, struct sh_err *err)
     return rc;
 }
 
-static int put_labels(struct reading *r, size_t n, struct sh_err *err)
+static int put_class_labels(struct reading *r, size_t n, struct sh_err *err)
 {
     int64_t *labels = calloc(n, sizeof(*labels));
     size_t k = 0;
@@ -356,8 +356,8 @@ static int put_labels(struct reading *r, size_t n, struct sh_err *err)
     return rc;
 }
 
-static int make_file(struct cli *c, struct reading *r, struct classes_told *told,
-                     struct sh_err *err)
+static int make_classes_file(struct cli *c, struct reading *r, struct classes_told *told,
+                             struct sh_err *err)
 {
     char *names = setfile_class_names(r->classes, r->n_classes);
     const char *const meta[] = {"classes", names ? names : "[]", NULL};
@@ -371,11 +371,11 @@ static int make_file(struct cli *c, struct reading *r, struct classes_told *told
     if (!rc)
         rc = setfile_new(c->conf->tmp_dir, t, 2, meta, r->file, err);
     if (!rc)
-        rc = read_all(c, r, err);
+        rc = read_pictures(c, r, err);
     if (!rc)
         rc = close_holes(r, &n, err);
     if (!rc)
-        rc = put_labels(r, n, err);
+        rc = put_class_labels(r, n, err);
     classes_describe(r, n, t);
     if (!rc)
         rc = setfile_end(r->file, t, 2, meta, err);
@@ -405,7 +405,7 @@ int classes_read(struct cli *c, const char *folder, const struct classes_plan *p
     if (!rc)
         rc = find_size(&r, err);
     if (!rc)
-        rc = make_file(c, &r, told, err);
+        rc = make_classes_file(c, &r, told, err);
     reading_fini(&r);
     return rc;
 }

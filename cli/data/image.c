@@ -28,8 +28,8 @@ int image_numbers(const char *text, const char *what, double out[static 3], stru
     return SH_OK;
 }
 
-static double value_at(const struct picture *p, const struct image_plan *plan, enum sh_dtype t,
-                       size_t pixel, size_t c)
+static double pixel_value(const struct picture *p, const struct image_plan *plan, enum sh_dtype t,
+                          size_t pixel, size_t c)
 {
     double v = p->data[pixel * p->channels + c];
 
@@ -51,14 +51,14 @@ static int to_tensor(const struct picture *p, const struct image_plan *plan, str
     for (size_t i = 0; i < pixels; i++)
         for (size_t k = 0; k < ch; k++)
             if (!number_put(t->dtype, t->own, plan->is_last ? i * ch + k : k * pixels + i,
-                            value_at(p, plan, t->dtype, i, k)))
+                            pixel_value(p, plan, t->dtype, i, k)))
                 return SH_FAIL(err, SH_E_INVALID, "with this mean and std a value is outside of %s",
                                sh_dtype_v2(t->dtype));
     return SH_OK;
 }
 
 /* Of the model's input; 0: it is no picture. */
-static size_t channels_of(const json_t *w, bool is_last)
+static size_t wanted_channels(const json_t *w, bool is_last)
 {
     const json_t *shape = json_object_get(w, "shape");
     json_int_t n = json_integer_value(json_array_get(shape, is_last ? 3 : 1));
@@ -71,7 +71,7 @@ static int check_input(const json_t *wanted, const struct image_plan *plan, stru
     const json_t *w = json_array_get(wanted, 0);
     enum sh_dtype t = sh_dtype_from_v2(sh_json_text(w, "datatype"));
 
-    if (json_array_size(wanted) != 1 || !channels_of(w, plan->is_last))
+    if (json_array_size(wanted) != 1 || !wanted_channels(w, plan->is_last))
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "--image is for a model with one input [rows, %s] of 1 or 3 channels",
                        plan->is_last ? "height, width, channels" : "channels, height, width");
@@ -89,7 +89,7 @@ static void size_of(const json_t *w, bool is_last, size_t *height, size_t *width
     const json_t *shape = json_object_get(w, "shape");
     json_int_t h = json_integer_value(json_array_get(shape, is_last ? 1 : 2));
     json_int_t v = json_integer_value(json_array_get(shape, is_last ? 2 : 3));
-    bool is_picture = channels_of(w, is_last) > 0;
+    bool is_picture = wanted_channels(w, is_last) > 0;
 
     *height = is_picture && h > 0 ? (size_t)h : 0;
     *width = is_picture && v > 0 ? (size_t)v : 0;
@@ -101,14 +101,15 @@ void image_hint(const json_t *wanted, char *out, size_t size)
     size_t height, width;
     int n = 0;
 
-    size_of(w, !channels_of(w, false), &height, &width);
+    size_of(w, !wanted_channels(w, false), &height, &width);
     if (height && height == width) /* as most are trained: 224 of 256 */
         n = snprintf(out, size, "--resize %zu --crop %zu ", height * 8 / 7, height);
     if (n >= 0 && (size_t)n < size)
         snprintf(out + n, size - (size_t)n, "--mean 0.485,0.456,0.406 --std 0.229,0.224,0.225");
 }
 
-static int check_size(const struct picture *p, const json_t *w, bool is_last, struct sh_err *err)
+static int check_picture_size(const struct picture *p, const json_t *w, bool is_last,
+                              struct sh_err *err)
 {
     size_t height, width;
     char hint[64] = "make the file of that size";
@@ -127,7 +128,7 @@ int image_read(const char *path, const struct image_plan *plan, const json_t *wa
                struct tensors *out, struct sh_err *err)
 {
     const json_t *w = json_array_get(wanted, 0);
-    struct picture p = {.channels = channels_of(w, plan->is_last)};
+    struct picture p = {.channels = wanted_channels(w, plan->is_last)};
     struct tensor t = {.dtype = sh_dtype_from_v2(sh_json_text(w, "datatype"))};
     int rc = check_input(wanted, plan, err);
 
@@ -137,7 +138,7 @@ int image_read(const char *path, const struct image_plan *plan, const json_t *wa
     if (!rc)
         rc = picture_shape(&p, &plan->shape, err);
     if (!rc)
-        rc = check_size(&p, w, plan->is_last, err);
+        rc = check_picture_size(&p, w, plan->is_last, err);
     if (!rc)
         rc = to_tensor(&p, plan, &t, err);
     picture_fini(&p);

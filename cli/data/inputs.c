@@ -40,7 +40,8 @@ static int add_numpy(const char *path, const json_t *w, struct tensors *out, str
 }
 
 /* NAME=FILE */
-static int add_pair(char *pair, const json_t *wanted, struct tensors *out, struct sh_err *err)
+static int add_named_input(char *pair, const json_t *wanted, struct tensors *out,
+                           struct sh_err *err)
 {
     char *eq = strchr(pair, '=');
     const json_t *w = eq ? wanted_of(wanted, pair, (size_t)(eq - pair)) : NULL;
@@ -67,7 +68,7 @@ static int from_pairs(const char *files, const json_t *wanted, struct tensors *o
 
     rest = text;
     for (char *p; !rc && (p = strsep(&rest, ","));)
-        rc = add_pair(p, wanted, out, err);
+        rc = add_named_input(p, wanted, out, err);
     json_array_foreach((json_t *)wanted, i, w)
     {
         if (!rc && !has_input(out, sh_json_text(w, "name")))

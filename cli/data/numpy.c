@@ -133,7 +133,7 @@ static bool header_parse(struct header *h)
     return *h->p == '\0' && h->has_descr && h->has_order && h->has_shape;
 }
 
-static enum sh_dtype type_of(const char *descr)
+static enum sh_dtype type_of_descr(const char *descr)
 {
     static const struct {
         const char *code;
@@ -155,7 +155,7 @@ static int header_check(const char *path, const struct header *h, struct sh_err 
             err, SH_E_UNSUPPORTED,
             "\"%s\" is big-endian (%s): write it with x.astype(x.dtype.newbyteorder('<'))", path,
             h->descr);
-    if (type_of(h->descr) == SH_N_DTYPES)
+    if (type_of_descr(h->descr) == SH_N_DTYPES)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "\"%s\" holds %s, which is no type of a tensor; give it one such as float32",
                        path, h->descr);
@@ -171,8 +171,8 @@ static int header_check(const char *path, const struct header *h, struct sh_err 
 }
 
 /* *at: where the header begins, then where it ends. */
-static int read_header(int fd, const char *path, struct header *h, char *text, uint64_t *at,
-                       struct sh_err *err)
+static int read_npy_header(int fd, const char *path, struct header *h, char *text, uint64_t *at,
+                           struct sh_err *err)
 {
     const uint64_t from = *at;
     uint8_t head[MAGIC_BYTES + 4];
@@ -215,11 +215,11 @@ int npy_find(int fd, const char *path, uint64_t from, int64_t file_bytes, struct
     *at = from;
     if (!text)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a header");
-    rc = read_header(fd, path, &h, text, at, err);
+    rc = read_npy_header(fd, path, &h, text, at, err);
     free(text);
     if (rc)
         return rc;
-    *out = (struct tensor){.dtype = type_of(h.descr), .rank = h.rank};
+    *out = (struct tensor){.dtype = type_of_descr(h.descr), .rank = h.rank};
     memcpy(out->dims, h.dims, sizeof(out->dims));
     bytes = sh_dtype_bytes(out->dtype);
     for (size_t i = 0; !rc && i < out->rank; i++)
@@ -232,8 +232,8 @@ int npy_find(int fd, const char *path, uint64_t from, int64_t file_bytes, struct
     return rc;
 }
 
-static int read_data(int fd, const char *path, uint64_t at, size_t bytes, struct tensor *out,
-                     struct sh_err *err)
+static int read_npy_data(int fd, const char *path, uint64_t at, size_t bytes, struct tensor *out,
+                         struct sh_err *err)
 {
     if (bytes > INPUTS_MAX_BYTES)
         return SH_FAIL(err, SH_E_TOOBIG, "\"%s\" holds %zu bytes, at most %zu are sent", path,
@@ -257,7 +257,7 @@ int npy_read(const char *path, struct tensor *out, struct sh_err *err)
     if (!rc)
         rc = npy_find(fd, path, 0, bytes, out, &at, err);
     if (!rc)
-        rc = read_data(fd, path, at, (size_t)bytes - at, out, err);
+        rc = read_npy_data(fd, path, at, (size_t)bytes - at, out, err);
     if (rc) {
         free(out->own);
         *out = (struct tensor){0};

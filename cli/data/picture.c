@@ -102,7 +102,7 @@ static int decode_png(const uint8_t *file, size_t n, struct picture *p, struct s
     return rc;
 }
 
-static int read_file(const char *path, uint8_t **out, size_t *n, struct sh_err *err)
+static int read_picture_file(const char *path, uint8_t **out, size_t *n, struct sh_err *err)
 {
     int64_t bytes = 0;
     int fd = -1, rc = user_file_open(path, &fd, &bytes, err);
@@ -128,7 +128,7 @@ int picture_read(const char *path, struct picture *p, struct sh_err *err)
     struct sh_err why = {0};
     uint8_t *file = NULL;
     size_t n = 0;
-    int rc = read_file(path, &file, &n, err);
+    int rc = read_picture_file(path, &file, &n, err);
 
     p->data = NULL;
     kind = rc ? SH_FILE_OTHER : sh_file_kind(file, n);
@@ -253,7 +253,7 @@ static void along_columns(const struct taps *t, const uint8_t *in, size_t row, d
 }
 
 /* TAKES what p holds. */
-static int resize(struct picture *p, size_t width, size_t height, struct sh_err *err)
+static int resize_picture(struct picture *p, size_t width, size_t height, struct sh_err *err)
 {
     const size_t ch = p->channels;
     struct picture wide = {.channels = ch}, out = {.channels = ch};
@@ -328,7 +328,7 @@ int picture_shape(struct picture *p, const struct picture_plan *plan, struct sh_
 
     size_before(p, plan, &width, &height);
     if (width != p->width || height != p->height)
-        rc = resize(p, width, height, err);
+        rc = resize_picture(p, width, height, err);
     if (rc || w == 0)
         return rc;
     if (w > p->width || h > p->height)

@@ -23,7 +23,7 @@ static void shards_fini(struct shards *s)
     free(s->all);
 }
 
-static int differs(const struct shards *s, size_t k, const char *name, struct sh_err *err)
+static int shard_differs(const struct shards *s, size_t k, const char *name, struct sh_err *err)
 {
     return SH_FAIL(
         err, SH_E_INVALID,
@@ -53,7 +53,7 @@ static int add_shard(struct shards *s, size_t k, struct sh_err *err)
 
         if (!t || n != s->n_all || t->dtype != to->dtype || t->rank != to->rank ||
             memcmp(t->dims + 1, to->dims + 1, (t->rank - 1) * sizeof(t->dims[0])) != 0)
-            return differs(s, k, to->name, err);
+            return shard_differs(s, k, to->name, err);
         if (k > 0) {
             if (__builtin_add_overflow(to->dims[0], t->dims[0], &to->dims[0]))
                 return SH_FAIL(err, SH_E_TOOBIG,
@@ -65,7 +65,7 @@ static int add_shard(struct shards *s, size_t k, struct sh_err *err)
     return rc;
 }
 
-static int open_all(struct shards *s, struct sh_err *err)
+static int open_shards(struct shards *s, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -116,7 +116,7 @@ int shards_read(struct cli *c, char **files, size_t n, struct setfile *out, stru
 {
     struct shards s = {.files = files, .n = n};
     const char *classes;
-    int rc = open_all(&s, err);
+    int rc = open_shards(&s, err);
 
     *out = (struct setfile){.fd = -1};
     classes = rc ? NULL : sh_st_meta(s.list[0], "classes");

@@ -76,7 +76,7 @@ static int read_quoted(struct table *t, size_t *n, struct sh_err *err)
 }
 
 /* Into t->value, up to the comma or the end of the row. */
-static int read_value(struct table *t, struct sh_err *err)
+static int read_table_value(struct table *t, struct sh_err *err)
 {
     size_t n = 0;
     int rc = SH_OK;
@@ -133,7 +133,7 @@ static int read_names(struct table *t, struct sh_err *err)
     if (t->end - t->p >= 3 && memcmp(t->p, "\xef\xbb\xbf", 3) == 0)
         t->at += 3; /* a mark of UTF-8 that some programs write */
     for (t->is_last = false; !rc && !t->is_last;) {
-        rc = read_value(t, err);
+        rc = read_table_value(t, err);
         if (!rc)
             rc = sh_grow(&t->names, &t->cap, t->n + 1, sizeof(*t->names), MAX_COLUMNS,
                          "columns of a table", err);
@@ -146,7 +146,7 @@ static int read_names(struct table *t, struct sh_err *err)
     return rc ? rc : find_labels(t, err);
 }
 
-static bool is_number(const char *text, double *out)
+static bool is_number_text(const char *text, double *out)
 {
     return sh_parse_f64(text, -3e38, 3e38, "value", out, NULL) == SH_OK;
 }
@@ -172,7 +172,7 @@ static int each_value(struct table *t, value_fn *fn, void *arg, struct sh_err *e
         size_t i = 0;
 
         for (t->is_last = false; !rc && !t->is_last; i++) {
-            rc = read_value(t, err);
+            rc = read_table_value(t, err);
             if (!rc && i < t->n)
                 rc = fn(t, line, i, arg, err);
         }
@@ -185,21 +185,21 @@ static int each_value(struct table *t, value_fn *fn, void *arg, struct sh_err *e
 
 /* ---------------------------------------------------------------- passes */
 
-static int check_value(struct table *t, int64_t line, size_t i, void *arg, struct sh_err *err)
+static int check_table_value(struct table *t, int64_t line, size_t i, void *arg, struct sh_err *err)
 {
     double v;
     int64_t whole;
 
     (void)arg;
     if (i != t->column)
-        return is_number(t->value, &v) ? SH_OK : wrong_value(t, line, i, err);
+        return is_number_text(t->value, &v) ? SH_OK : wrong_value(t, line, i, err);
     if (t->value[strspn(t->value, " \t")] == '\0')
         return SH_FAIL(err, SH_E_INVALID,
                        "line %lld of \"%s\", column \"%.80s\": the label is empty: fill it in, or "
                        "take the row out",
                        (long long)line, t->path, t->names[i]);
     t->all_whole &= sh_parse_i64(t->value, INT64_MIN, INT64_MAX, "label", &whole, NULL) == SH_OK;
-    if (is_number(t->value, &v)) {
+    if (is_number_text(t->value, &v)) {
         t->any_number = true;
     } else if (t->all_numbers) {
         t->all_numbers = false;
@@ -210,7 +210,7 @@ static int check_value(struct table *t, int64_t line, size_t i, void *arg, struc
 }
 
 /* Numbers and texts: one of them is likely a gap, such as "NA". */
-static int check_labels(const struct table *t, struct sh_err *err)
+static int check_label_column(const struct table *t, struct sh_err *err)
 {
     if (t->rows == 0)
         return SH_FAIL(err, SH_E_INVALID, "\"%s\" has no rows except the names", t->path);
@@ -280,7 +280,7 @@ static int put_label(struct table *t, const struct writing *w, struct sh_err *er
     float v;
 
     if (is_float)
-        is_known = is_number(t->value, &number);
+        is_known = is_number_text(t->value, &number);
     else if (t->all_whole)
         is_known = sh_parse_i64(t->value, INT64_MIN, INT64_MAX, "label", &whole, NULL) == SH_OK;
     else
@@ -302,7 +302,7 @@ static int write_value(struct table *t, int64_t line, size_t i, void *arg, struc
 
     if (i == t->column)
         rc = put_label(t, w, err);
-    else if (is_number(t->value, &v))
+    else if (is_number_text(t->value, &v))
         w->row[i - (i > t->column)] = (float)v;
     else /* it changed meanwhile */
         rc = wrong_value(t, line, i, err);
@@ -331,7 +331,7 @@ static void table_describe(const struct table *t, struct sh_st_tensor out[static
                                    .bytes = n * (is_class ? sizeof(int64_t) : sizeof(float))};
 }
 
-static int write_file(struct cli *c, struct table *t, struct setfile *out, struct sh_err *err)
+static int write_table_file(struct cli *c, struct table *t, struct setfile *out, struct sh_err *err)
 {
     char *names = setfile_class_names(t->classes, t->n_classes);
     const char *const meta[] = {t->n_classes ? "classes" : NULL, names, NULL};
@@ -384,13 +384,13 @@ int table_read(struct cli *c, const char *path, const struct table_plan *p, stru
     if (!rc)
         rc = read_names(t, err);
     if (!rc)
-        rc = each_value(t, check_value, NULL, err);
+        rc = each_value(t, check_table_value, NULL, err);
     if (!rc)
-        rc = check_labels(t, err);
+        rc = check_label_column(t, err);
     if (!rc && !t->all_numbers)
         rc = each_value(t, note_class, NULL, err);
     if (!rc)
-        rc = write_file(c, t, out, err);
+        rc = write_table_file(c, t, out, err);
     if (!rc && t->n_classes)
         out_say(c, "The labels in column \"%s\" are %zu classes.", p->column, t->n_classes);
     free_texts(t->names, t->n);

@@ -131,7 +131,7 @@ int tensors_from_file(const char *path, const json_t *wanted, struct tensors *ou
     return rc;
 }
 
-static uint64_t next_random(uint64_t *x) /* splitmix64 */
+static uint64_t next_splitmix(uint64_t *x) /* splitmix64 */
 {
     uint64_t z = (*x += 0x9e3779b97f4a7c15u);
 
@@ -144,7 +144,7 @@ static uint64_t next_random(uint64_t *x) /* splitmix64 */
 static void fill_random(struct tensor *t, size_t n, uint64_t *x)
 {
     for (size_t i = 0; i < n; i++) {
-        uint64_t r = next_random(x);
+        uint64_t r = next_splitmix(x);
 
         if (number_is_float(t->dtype))
             number_put(t->dtype, t->own, i, (double)(r >> 11) / 0x1p52 - 1);
@@ -241,7 +241,7 @@ int tensors_random(const json_t *wanted, int64_t rows, const int64_t *sizes, siz
 
 /* ---------------------------------------------------------------- requests and answers */
 
-static int add_input(json_t *inputs, const struct tensor *t, int64_t rows, struct sh_err *err)
+static int add_json_input(json_t *inputs, const struct tensor *t, int64_t rows, struct sh_err *err)
 {
     json_t *shape = json_pack("[I]", (json_int_t)rows);
 
@@ -264,7 +264,7 @@ int tensors_encode(const struct tensors *t, int64_t first, int64_t rows, struct 
 
     sh_buf_reset(out);
     for (size_t i = 0; !rc && i < t->n; i++)
-        rc = add_input(inputs, &t->list[i], rows, err);
+        rc = add_json_input(inputs, &t->list[i], rows, err);
     head = json_pack("{s:O, s:{s:b}}", "inputs", inputs, "parameters", "binary_data_output", 1);
     if (!rc)
         rc = head ? sh_json_dump(head, &text, err)
@@ -284,7 +284,8 @@ int tensors_encode(const struct tensors *t, int64_t first, int64_t rows, struct 
     return rc;
 }
 
-static int find_output(struct tensors *t, const json_t *o, struct tensor **out, struct sh_err *err)
+static int find_tensor_output(struct tensors *t, const json_t *o, struct tensor **out,
+                              struct sh_err *err)
 {
     const json_t *shape = json_object_get(o, "shape");
     const char *name = sh_json_text(o, "name");
@@ -309,14 +310,14 @@ static int find_output(struct tensors *t, const json_t *o, struct tensor **out, 
     return row_size(x, err);
 }
 
-static int append_one(struct tensors *t, const json_t *o, const char *data, size_t n,
-                      size_t max_bytes, struct sh_err *err)
+static int append_tensor_number(struct tensors *t, const json_t *o, const char *data, size_t n,
+                                size_t max_bytes, struct sh_err *err)
 {
     json_int_t rows = json_integer_value(json_array_get(json_object_get(o, "shape"), 0));
     struct tensor *x = NULL;
     size_t have;
     char *more;
-    int rc = find_output(t, o, &x, err);
+    int rc = find_tensor_output(t, o, &x, err);
 
     if (rc)
         return rc;
@@ -362,7 +363,7 @@ int tensors_append(struct tensors *t, const char *body, size_t len, int64_t json
         if (!rc && (!p || n < 0 || (size_t)n > len - at))
             rc = SH_FAIL(err, SH_E_PROTO, "the answer has an output without its bytes");
         if (!rc)
-            rc = append_one(t, o, body + at, (size_t)n, max_bytes, err);
+            rc = append_tensor_number(t, o, body + at, (size_t)n, max_bytes, err);
         if (!rc)
             at += (size_t)n;
     }

@@ -12,7 +12,7 @@ struct filling { /* the elements of one tensor, in order */
 };
 
 /* As deep as lists go on at their first element. */
-static int shape_of(const json_t *v, const char *name, struct tensor *t, struct sh_err *err)
+static int shape_of_values(const json_t *v, const char *name, struct tensor *t, struct sh_err *err)
 {
     for (t->rank = 0; json_is_array(v); v = json_array_get(v, 0)) {
         if (t->rank == SH_MAX_RANK)
@@ -24,7 +24,7 @@ static int shape_of(const json_t *v, const char *name, struct tensor *t, struct 
                        : SH_FAIL(err, SH_E_INVALID, "\"%.100s\" must be a list of numbers", name);
 }
 
-static int allocate(struct filling *f, const char *name, struct sh_err *err)
+static int allocate_values(struct filling *f, const char *name, struct sh_err *err)
 {
     struct tensor *t = f->t;
     size_t n = 1, bytes = 0;
@@ -105,10 +105,10 @@ static int values_add(struct tensors *t, const json_t *w, const json_t *v, const
         for (size_t i = 0; i < x.rank; i++)
             x.dims[i] = json_integer_value(json_array_get(shape, i));
     } else if (!rc) {
-        rc = shape_of(v, name, &x, err);
+        rc = shape_of_values(v, name, &x, err);
     }
     if (!rc)
-        rc = allocate(&f, name, err);
+        rc = allocate_values(&f, name, err);
     if (!rc && is_flat && json_array_size(v) != f.n)
         rc = SH_FAIL(err, SH_E_INVALID, "\"%.100s\" has %zu numbers, its shape wants %zu", name,
                      json_array_size(v), f.n);
@@ -134,8 +134,8 @@ static const json_t *of_request(const json_t *inputs, const char *name)
     return NULL;
 }
 
-static int add_named(struct tensors *t, const json_t *w, const json_t *doc, const json_t *inputs,
-                     struct sh_err *err)
+static int add_named_values(struct tensors *t, const json_t *w, const json_t *doc,
+                            const json_t *inputs, struct sh_err *err)
 {
     const char *name = sh_json_text(w, "name"), *type;
     const json_t *x = inputs ? of_request(inputs, name) : json_object_get(doc, name), *data = x;
@@ -174,7 +174,7 @@ int values_read(const char *path, const json_t *wanted, struct tensors *out, str
         if (!rc && json_is_array(doc))
             rc = values_add(out, w, doc, NULL, err);
         else if (!rc)
-            rc = add_named(out, w, doc, inputs, err);
+            rc = add_named_values(out, w, doc, inputs, err);
     }
     json_decref(doc);
     if (rc)

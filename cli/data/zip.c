@@ -42,17 +42,17 @@ static uint64_t get_le(const uint8_t *p, size_t n)
     return v;
 }
 
-static bool holds(const struct zip *z, uint64_t at, uint64_t n)
+static bool zip_holds(const struct zip *z, uint64_t at, uint64_t n)
 {
     return at <= z->bytes && n <= z->bytes - at;
 }
 
 static bool zip_has(const struct zip *z, uint64_t at, uint64_t n, const char *magic)
 {
-    return holds(z, at, n) && memcmp(z->p + at, magic, 4) == 0;
+    return zip_holds(z, at, n) && memcmp(z->p + at, magic, 4) == 0;
 }
 
-static int broken(const struct zip *z, struct sh_err *err)
+static int broken_zip(const struct zip *z, struct sh_err *err)
 {
     return SH_FAIL(err, SH_E_INVALID, "\"%s\" is a damaged zip file, or cut off", z->path);
 }
@@ -72,13 +72,13 @@ static int find_list(const struct zip *z, uint64_t *at, uint64_t *n, struct sh_e
             return SH_OK;
         *at = get_le(z->p + end - END64_FINDER + 8, 8);
         if (!zip_has(z, *at, END64_BYTES, "PK\6\6"))
-            return broken(z, err);
+            return broken_zip(z, err);
         p = z->p + *at;
         *n = get_le(p + 32, 8);
         *at = get_le(p + 48, 8);
         return SH_OK;
     }
-    return broken(z, err);
+    return broken_zip(z, err);
 }
 
 /* Numbers that do not fit 32 bits stand behind the name, those of them alone, in this order. */
@@ -105,21 +105,21 @@ static bool take_large(const uint8_t *extra, size_t len, uint64_t *const values[
 }
 
 /* *at: of the next entry. name: OWNED. */
-static int read_entry(const struct zip *z, uint64_t *at, struct zip_member *m, char **name,
-                      struct sh_err *err)
+static int read_zip_entry(const struct zip *z, uint64_t *at, struct zip_member *m, char **name,
+                          struct sh_err *err)
 {
     const uint8_t *p, *local;
     size_t n_name, n_extra, n_comment;
     uint64_t head;
 
     if (!zip_has(z, *at, ENTRY_BYTES, "PK\1\2"))
-        return broken(z, err);
+        return broken_zip(z, err);
     p = z->p + *at;
     n_name = (size_t)get_le(p + 28, 2);
     n_extra = (size_t)get_le(p + 30, 2);
     n_comment = (size_t)get_le(p + 32, 2);
-    if (!holds(z, *at + ENTRY_BYTES, n_name + n_extra + n_comment))
-        return broken(z, err);
+    if (!zip_holds(z, *at + ENTRY_BYTES, n_name + n_extra + n_comment))
+        return broken_zip(z, err);
     *m = (struct zip_member){.zip = z->path, .fd = z->fd, .packed = get_le(p + 20, 4)};
     m->crc = (uint32_t)get_le(p + 16, 4);
     m->bytes = get_le(p + 24, 4);
@@ -127,13 +127,13 @@ static int read_entry(const struct zip *z, uint64_t *at, struct zip_member *m, c
     if (!take_large(p + ENTRY_BYTES + n_name, n_extra,
                     (uint64_t *const[]){&m->bytes, &m->packed, &head}) ||
         !zip_has(z, head, LOCAL_BYTES, "PK\3\4"))
-        return broken(z, err);
+        return broken_zip(z, err);
     local = z->p + head;
     m->at = head + LOCAL_BYTES + get_le(local + 26, 2) + get_le(local + 28, 2);
     m->is_packed = get_le(p + 10, 2) == DEFLATED;
-    if (!holds(z, m->at, m->packed) || (!m->is_packed && m->packed != m->bytes) ||
+    if (!zip_holds(z, m->at, m->packed) || (!m->is_packed && m->packed != m->bytes) ||
         m->bytes > INT64_MAX)
-        return broken(z, err);
+        return broken_zip(z, err);
     *name = strndup((const char *)p + ENTRY_BYTES, n_name);
     if (!*name)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a name");
@@ -166,7 +166,7 @@ int zip_each(const char *path, zip_fn *fn, void *arg, struct sh_err *err)
         struct zip_member m;
         char *name = NULL;
 
-        rc = read_entry(&z, &at, &m, &name, err);
+        rc = read_zip_entry(&z, &at, &m, &name, err);
         if (!rc)
             rc = fn(&m, arg, err);
         free(name);
@@ -180,7 +180,7 @@ int zip_each(const char *path, zip_fn *fn, void *arg, struct sh_err *err)
 
 /* ---------------------------------------------------------------- unpacking */
 
-static int check_sum(const struct zip_member *m, uLong crc, struct sh_err *err)
+static int check_member_sum(const struct zip_member *m, uLong crc, struct sh_err *err)
 {
     return crc == m->crc ? SH_OK
                          : SH_FAIL(err, SH_E_INVALID,
@@ -205,11 +205,11 @@ static int check_stored(const struct zip_member *m, struct sh_err *err)
         done += n;
     }
     free(in);
-    return rc ? rc : check_sum(m, crc, err);
+    return rc ? rc : check_member_sum(m, crc, err);
 }
 
-static int unpack(const struct zip_member *m, z_stream *s, int fd, uint8_t *in, uint8_t *out,
-                  struct sh_err *err)
+static int unpack_member(const struct zip_member *m, z_stream *s, int fd, uint8_t *in, uint8_t *out,
+                         struct sh_err *err)
 {
     uint64_t read = 0, written = 0;
     uLong crc = crc32(0, NULL, 0);
@@ -238,7 +238,7 @@ static int unpack(const struct zip_member *m, z_stream *s, int fd, uint8_t *in, 
         written += n;
     }
     return z == Z_STREAM_END && written == m->bytes
-               ? check_sum(m, crc, err)
+               ? check_member_sum(m, crc, err)
                : SH_FAIL(err, SH_E_INVALID, "\"%s\" of \"%s\" is damaged, or cut off", m->name,
                          m->zip);
 }
@@ -267,7 +267,7 @@ int zip_member_open(const struct zip_member *m, const char *tmp_dir, int *fd, ui
     if (!in || !out || inflateInit2(&s, -MAX_WBITS) != Z_OK)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
     if (!rc)
-        rc = unpack(m, &s, *fd, in, out, err);
+        rc = unpack_member(m, &s, *fd, in, out, err);
     inflateEnd(&s);
     free(in);
     free(out);

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-static void both(sigset_t *out)
+static void both_signals(sigset_t *out)
 {
     sigemptyset(out);
     sigaddset(out, SIGINT);
@@ -14,7 +14,7 @@ void held_begin(struct held *h)
 {
     sigset_t set;
 
-    both(&set);
+    both_signals(&set);
     *h = (struct held){.is_on = false};
     h->is_on = sigprocmask(SIG_BLOCK, &set, &h->mask) == 0;
 }
@@ -31,7 +31,7 @@ bool held_came(struct held *h)
     const struct timespec now = {0};
     sigset_t set;
 
-    both(&set);
+    both_signals(&set);
     if (h->is_on && sigtimedwait(&set, NULL, &now) > 0) {
         h->has_come = true;
         held_end(h);

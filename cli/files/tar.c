@@ -57,7 +57,7 @@ static int tar_put(struct tar *t, const void *p, size_t n, struct sh_err *err)
                          "could not write the archive: %m");
 }
 
-static int put_header(struct tar *t, const char *name, uint64_t size, struct sh_err *err)
+static int put_tar_header(struct tar *t, const char *name, uint64_t size, struct sh_err *err)
 {
     char block[USTAR_BLOCK];
     int rc = ustar_write(name, size, sh_clock_wall_ms() / 1000, block, err);
@@ -65,7 +65,7 @@ static int put_header(struct tar *t, const char *name, uint64_t size, struct sh_
     return rc ? rc : tar_put(t, block, sizeof(block), err);
 }
 
-static int put_padding(struct tar *t, uint64_t size, struct sh_err *err)
+static int put_tar_padding(struct tar *t, uint64_t size, struct sh_err *err)
 {
     static const char ZERO[USTAR_BLOCK];
 
@@ -81,7 +81,7 @@ int tar_add_file(struct tar *t, const char *name, int from, uint64_t size, struc
         chunk ? sh_sha256_new(&h, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
 
     if (!rc)
-        rc = put_header(t, name, size, err);
+        rc = put_tar_header(t, name, size, err);
     while (!rc && left > 0) {
         ssize_t want = (ssize_t)SH_MIN(left, (uint64_t)CHUNK);
         ssize_t n = sh_read_all(from, chunk, (size_t)want);
@@ -97,7 +97,7 @@ int tar_add_file(struct tar *t, const char *name, int from, uint64_t size, struc
         left -= rc ? 0 : (uint64_t)n;
     }
     if (!rc)
-        rc = put_padding(t, size, err);
+        rc = put_tar_padding(t, size, err);
     if (!rc)
         rc = sum_note(t, name, size, h, err);
     sh_sha256_free(h);
@@ -111,13 +111,13 @@ int tar_add_text(struct tar *t, const char *name, const char *text, size_t len, 
     int rc = sh_sha256_new(&h, err);
 
     if (!rc)
-        rc = put_header(t, name, len, err);
+        rc = put_tar_header(t, name, len, err);
     if (!rc)
         rc = sh_sha256_update(h, text, len, err);
     if (!rc)
         rc = tar_put(t, text, len, err);
     if (!rc)
-        rc = put_padding(t, len, err);
+        rc = put_tar_padding(t, len, err);
     if (!rc)
         rc = sum_note(t, name, len, h, err);
     sh_sha256_free(h);
@@ -128,12 +128,12 @@ int tar_finish(struct tar *t, const char *sums_name, struct sh_err *err)
 {
     static const char END[2 * USTAR_BLOCK];
     size_t len = t->sums.len;
-    int rc = put_header(t, sums_name, len, err);
+    int rc = put_tar_header(t, sums_name, len, err);
 
     for (size_t at = 0; !rc && at < len; at += CHUNK)
         rc = tar_put(t, t->sums.data + at, SH_MIN(len - at, (size_t)CHUNK), err);
     if (!rc)
-        rc = put_padding(t, len, err);
+        rc = put_tar_padding(t, len, err);
     return rc ? rc : tar_put(t, END, sizeof(END), err);
 }
 

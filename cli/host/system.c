@@ -10,6 +10,7 @@
 #include "common/db.h"
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "common/units.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 
 #define N_SYNCS 9
 #define SYNC_BYTES 4096
-#define SLOW_SYNC_NS INT64_C(20000000)
+#define SLOW_SYNC_NS SH_MS(20)
 #define ENOUGH_DISK ((uint64_t)10 << 30)
 #define LEAST_CONNECTIONS 40
 #define TESTED_SERVER 150000 /* server_version_num */

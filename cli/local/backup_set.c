@@ -49,7 +49,7 @@ static const char *const KEYS[] = {"admin.key", "executor.key", "cursor.key", ST
 
 /* ---------------------------------------------------------------- names */
 
-static bool is_plain(const char *s)
+static bool is_plain_path(const char *s)
 {
     return s[0] && s[0] != '.' &&
            strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
@@ -85,17 +85,17 @@ bool backup_is_name(const char *name)
         return true;
     if (strncmp(name, "jobs/", 5) == 0) {
         n = strspn(name + 5, "0123456789");
-        return n > 0 && n < 20 && name[5 + n] == '/' && is_plain(name + 5 + n + 1);
+        return n > 0 && n < 20 && name[5 + n] == '/' && is_plain_path(name + 5 + n + 1);
     }
     if (strncmp(name, "usage/", 6) == 0)
-        return is_plain(name + 6);
+        return is_plain_path(name + 6);
     if (strncmp(name, "blobs/", 6) != 0)
         return false;
     if (is_blob(name + 6))
         return strncmp(name + 6, "datasets/", 9) == 0;
     if (strncmp(name + 6, "packages/", 9) != 0 || !(slash = skip_digest(name + 15)))
         return false;
-    return *slash == '/' && is_plain(slash + 1);
+    return *slash == '/' && is_plain_path(slash + 1);
 }
 
 /* ---------------------------------------------------------------- linking */
@@ -111,7 +111,7 @@ static int make_parents(char *path, struct sh_err *err)
     return rc;
 }
 
-static int copy_file(const char *from, const char *to, struct sh_err *err)
+static int copy_to_set(const char *from, const char *to, struct sh_err *err)
 {
     int in = open(from, O_RDONLY | O_CLOEXEC);
     int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -162,7 +162,7 @@ static int link_one(struct backup_set *b, const char *name, struct sh_err *err)
     real = rc ? NULL : realpath(from, NULL); /* a trained model may be a link to its package */
     if (!rc && (!real || link(real, to) != 0)) {
         if (real && errno != ENOENT && errno != EEXIST) /* another disk, say */
-            rc = copy_file(real, to, err);
+            rc = copy_to_set(real, to, err);
         else if (!real || errno == ENOENT)
             rc = SH_FAIL(err, SH_E_NOTFOUND, "\"%s\" is gone", from);
     }

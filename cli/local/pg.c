@@ -208,7 +208,8 @@ struct line { /* a list of arguments that grows */
     struct sh_err *err;
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct line *l, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void add_option_line(struct line *l, const char *fmt,
+                                                                  ...)
 {
     char text[4500];
     va_list ap;
@@ -228,11 +229,11 @@ static void add_owner(struct line *l, const struct owner *o)
 {
     if (!o->is_other)
         return;
-    add(l, "setpriv");
-    add(l, "--reuid=%u", (unsigned)o->uid);
-    add(l, "--regid=%u", (unsigned)o->gid);
-    add(l, "--clear-groups");
-    add(l, "--");
+    add_option_line(l, "setpriv");
+    add_option_line(l, "--reuid=%u", (unsigned)o->uid);
+    add_option_line(l, "--regid=%u", (unsigned)o->gid);
+    add_option_line(l, "--clear-groups");
+    add_option_line(l, "--");
 }
 
 /* Small, as it serves a few connections of ours, and durable. */
@@ -260,13 +261,13 @@ static int postgres_line(struct pg *pg, const struct owner *o, const char *bin, 
     struct line l = {.argv = pg->postgres, .err = err};
 
     add_owner(&l, o);
-    add(&l, "%s/postgres", bin);
-    add(&l, "-D");
-    add(&l, "%s/data", pg->dir);
-    add(&l, "-k");
-    add(&l, "%s", pg->dir);
+    add_option_line(&l, "%s/postgres", bin);
+    add_option_line(&l, "-D");
+    add_option_line(&l, "%s/data", pg->dir);
+    add_option_line(&l, "-k");
+    add_option_line(&l, "%s", pg->dir);
     for (size_t i = 0; i < SH_ARRAY_LEN(SETTINGS); i++)
-        add(&l, "--%s", SETTINGS[i]);
+        add_option_line(&l, "--%s", SETTINGS[i]);
     return l.rc;
 }
 
@@ -275,22 +276,22 @@ static int initdb_line(struct pg *pg, const struct owner *o, const char *bin, st
     struct line l = {.argv = pg->initdb, .err = err};
 
     add_owner(&l, o);
-    add(&l, "%s/initdb", bin);
-    add(&l, "-D");
-    add(&l, "%s/data.new", pg->dir);
-    add(&l, "--username=shunt");
+    add_option_line(&l, "%s/initdb", bin);
+    add_option_line(&l, "-D");
+    add_option_line(&l, "%s/data.new", pg->dir);
+    add_option_line(&l, "--username=shunt");
     /* The socket lies in a folder that only this user and root can enter. */
-    add(&l, "--auth=trust");
-    add(&l, "--encoding=UTF8");
-    add(&l, "--locale=C.UTF-8");
-    add(&l, "--data-checksums");
-    add(&l, "--no-instructions");
+    add_option_line(&l, "--auth=trust");
+    add_option_line(&l, "--encoding=UTF8");
+    add_option_line(&l, "--locale=C.UTF-8");
+    add_option_line(&l, "--data-checksums");
+    add_option_line(&l, "--no-instructions");
     return l.rc;
 }
 
 /* ---------------------------------------------------------------- */
 
-static int make_url(const char *dir, char **out, struct sh_err *err)
+static int make_socket_url(const char *dir, char **out, struct sh_err *err)
 {
     struct sh_buf b;
     int rc;
@@ -321,7 +322,7 @@ int pg_prepare(const struct state *s, const char *bin, bool is_fresh, struct pg 
     if (!rc)
         rc = pg__place(s, &o, is_fresh, &out->dir, err);
     if (!rc)
-        rc = make_url(out->dir, &out->url, err);
+        rc = make_socket_url(out->dir, &out->url, err);
     if (!rc)
         rc = sh_asprintf(err, &out->socket, "%s/" SOCKET_NAME, out->dir);
     if (!rc)

@@ -52,7 +52,7 @@ static int make_cluster_dir(const struct state *s, const struct owner *o, const 
 }
 
 /* Only a real folder that is ours or PostgreSQL's already is given to PostgreSQL's user. */
-static int hand_over(const struct owner *o, const char *dir, struct sh_err *err)
+static int hand_dir_over(const struct owner *o, const char *dir, struct sh_err *err)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = SH_OK;
     struct stat st;
@@ -69,7 +69,7 @@ static int hand_over(const struct owner *o, const char *dir, struct sh_err *err)
     return rc;
 }
 
-static bool has_file(const char *dir, const char *below)
+static bool has_cluster_file(const char *dir, const char *below)
 {
     char *path = NULL;
     bool has = sh_asprintf(NULL, &path, "%s/%s", dir, below) == SH_OK && access(path, F_OK) == 0;
@@ -112,7 +112,8 @@ static int check_claim(const struct place *p, struct sh_err *err)
                        "the database in %s is of another system (made for \"%s\"), not of this "
                        "folder: " WAYS,
                        p->dir, c.path);
-    if (!claim_is_same_folder(p->s, &c) && !p->to[0] && has_file(p->dir, "data/postmaster.pid"))
+    if (!claim_is_same_folder(p->s, &c) && !p->to[0] &&
+        has_cluster_file(p->dir, "data/postmaster.pid"))
         return SH_FAIL(err, SH_E_CONFLICT,
                        "\"%s\" was copied from \"%s\" while its database ran: such a copy is not "
                        "whole. `shunt backup` takes one that is; to use it: " WAYS,
@@ -143,7 +144,7 @@ static int place_find(struct place *p, const struct owner *o, bool is_fresh, str
         return refuse_link(p, err);
     if (p->to[0])
         rc = state_check_aux(p->s, err);
-    if (!rc && had && !has_file(p->dir, "data/PG_VERSION"))
+    if (!rc && had && !has_cluster_file(p->dir, "data/PG_VERSION"))
         rc = SH_FAIL(err, SH_E_CONFLICT,
                      "there was a system in \"%s\", and its database is not there: if it is "
                      "elsewhere give --db-url or DATABASE_URL; else " WAYS,
@@ -167,10 +168,10 @@ int pg__place(const struct state *s, const struct owner *o, bool is_fresh, char 
         rc = sh_asprintf(err, &p.in_aux, "%s/pg", s->aux);
     if (!rc)
         rc = place_find(&p, o, is_fresh, err);
-    if (!rc && has_file(p.dir, "data/PG_VERSION"))
+    if (!rc && has_cluster_file(p.dir, "data/PG_VERSION"))
         rc = check_claim(&p, err);
     if (!rc)
-        rc = hand_over(o, p.dir, err);
+        rc = hand_dir_over(o, p.dir, err);
     if (!rc)
         rc = claim_write(s, p.dir, err);
     if (!rc)

@@ -20,7 +20,7 @@
 #define TICK_MS 200
 #define MAX_COMPLAINT 32768
 
-static int open_log(const char *path, int *fd, struct sh_err *err)
+static int open_pg_log(const char *path, int *fd, struct sh_err *err)
 {
     *fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     return *fd < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not open the log \"%s\": %m", path) : SH_OK;
@@ -82,7 +82,7 @@ int pg_tool_run(const struct pg_tool *t, struct sh_err *err)
         return rc;
     rc = sh_asprintf(err, &path, "%s/%s", t->bin, t->argv[0]);
     if (!rc)
-        rc = open_log(t->log, &log, err);
+        rc = open_pg_log(t->log, &log, err);
     if (!rc) {
         from = lseek(log, 0, SEEK_END);
         null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -123,7 +123,7 @@ static int spawn_server(const struct state *s, char *const *argv, pid_t *pid, st
     int log = -1, rc = state_path(s, "log/postgres.log", &path, err);
 
     if (!rc)
-        rc = open_log(path, &log, err);
+        rc = open_pg_log(path, &log, err);
     sp.stdout_fd = sp.stderr_fd = log;
     if (!rc)
         rc = sh_spawn(&sp, pid, err);

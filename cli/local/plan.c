@@ -390,8 +390,8 @@ void plan_free(struct plan *p)
 
 /* ---------------------------------------------------------------- Prometheus */
 
-static int copy_file(const char *from_dir, const struct state *s, const char *name,
-                     struct sh_err *err)
+static int copy_state_file(const char *from_dir, const struct state *s, const char *name,
+                           struct sh_err *err)
 {
     char *from = NULL, *to = NULL, *text = NULL;
     size_t len = 0;
@@ -450,9 +450,9 @@ int plan_write_prometheus(const struct cli *c, const struct state *s, const stru
     if (!rc)
         rc = file_make_dir(targets, 0755, err);
     if (!rc)
-        rc = copy_file(yml, s, "prometheus.yml", err);
+        rc = copy_state_file(yml, s, "prometheus.yml", err);
     if (!rc)
-        rc = copy_file(yml, s, "alerts.yml", err);
+        rc = copy_state_file(yml, s, "alerts.yml", err);
     if (!rc)
         rc = write_targets(s, p, err);
     *made = rc == SH_OK;

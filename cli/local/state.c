@@ -69,7 +69,7 @@ out:
     return rc;
 }
 
-static int resolve(const char *dir, bool create, char **out, struct sh_err *err)
+static int resolve_dir(const char *dir, bool create, char **out, struct sh_err *err)
 {
     char *path = NULL;
     int rc = file_absolute(dir, &path, err);
@@ -168,7 +168,7 @@ int state_open(const char *dir, bool create, struct state *out, struct sh_err *e
     int rc;
 
     *out = (struct state){0};
-    rc = resolve(dir, create, &out->dir, err);
+    rc = resolve_dir(dir, create, &out->dir, err);
     if (!rc)
         read_id(out);
     if (!rc)

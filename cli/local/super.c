@@ -96,7 +96,7 @@ static void super_publish(const struct super *u)
         sh_log_err(SH_LOG_WARN, "supervisor.publish", &err);
 }
 
-static void set_state(struct proc *p, enum proc_state to)
+static void set_proc_state(struct proc *p, enum proc_state to)
 {
     p->state = to;
     p->since_ms = sh_clock_wall_ms();
@@ -111,7 +111,7 @@ static int log_path(const struct super *u, const char *name, const char *suffix,
     return sh_asprintf(err, out, "%s/log/%s.log%s", u->s->dir, name, suffix);
 }
 
-static int open_log(const struct super *u, const char *name, int *fd, struct sh_err *err)
+static int open_proc_log(const struct super *u, const char *name, int *fd, struct sh_err *err)
 {
     char *path = NULL, *old = NULL;
     struct stat st;
@@ -170,7 +170,7 @@ static void on_trim(struct sh_loop *l, void *arg)
 
 /* ---------------------------------------------------------------- one process */
 
-static void back_off(struct proc *p)
+static void back_off_proc(struct proc *p)
 {
     bool quick = sh_clock_ns() - p->started_ns < STEADY_NS;
 
@@ -178,10 +178,10 @@ static void back_off(struct proc *p)
     p->backoff_ns =
         quick && p->backoff_ns > 0 ? SH_MIN(p->backoff_ns * 2, BACKOFF_MAX_NS) : BACKOFF_MIN_NS;
     sh_timer_set(p->timer, p->backoff_ns);
-    set_state(p, BACKOFF);
+    set_proc_state(p, BACKOFF);
 }
 
-static void say_end(struct proc *p, int status)
+static void say_proc_end(struct proc *p, int status)
 {
     if (WIFSIGNALED(status))
         snprintf(p->last, sizeof(p->last), "signal %d", WTERMSIG(status));
@@ -201,22 +201,22 @@ static void on_exit_of(struct sh_loop *l, pid_t pid, int status, void *arg)
 
     (void)l;
     (void)pid;
-    say_end(p, status);
+    say_proc_end(p, status);
     state_pid_remove(u->s, p->plan->name);
     p->pid = 0;
     sh_timer_set(p->timer, -1);
     if (u->is_stopping) {
-        set_state(p, STOPPED);
+        set_proc_state(p, STOPPED);
     } else if (p->plan->kind == PLAN_ONCE && well) {
         if (strcmp(p->plan->name, "initdb") == 0 && pg_adopt(&u->plan->pg, &err) != SH_OK) {
             sh_log_err(SH_LOG_ERROR, "pg.adopt", &err);
-            back_off(p);
+            back_off_proc(p);
         } else {
-            set_state(p, DONE);
+            set_proc_state(p, DONE);
         }
     } else {
         p->restarts++;
-        back_off(p);
+        back_off_proc(p);
     }
     super_advance(u);
 }
@@ -240,7 +240,7 @@ static int proc_start(struct proc *p, struct sh_err *err)
         if (rc)
             return rc;
     }
-    rc = open_log(u, p->plan->name, &fd, err);
+    rc = open_proc_log(u, p->plan->name, &fd, err);
     if (rc)
         return rc;
     sp.stdout_fd = sp.stderr_fd = fd;
@@ -272,12 +272,12 @@ static void try_start(struct proc *p)
         if (p->pid <= 0) {
             p->pid = 0;
             p->started_ns = sh_clock_ns();
-            back_off(p);
+            back_off_proc(p);
             return;
         }
     }
     SH_INFO("process.start", "name=%s pid=%d", p->plan->name, (int)p->pid);
-    set_state(p, RUNNING);
+    set_proc_state(p, RUNNING);
 }
 
 static void send_signal(struct proc *p, int sig)
@@ -312,7 +312,7 @@ static void stop_next(struct super *u)
         if (p->pid <= 0)
             continue;
         if (p->state != STOPPING) {
-            set_state(p, STOPPING);
+            set_proc_state(p, STOPPING);
             send_signal(p, p->plan->stop_signal);
         }
         return; /* one after the other */

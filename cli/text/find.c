@@ -96,7 +96,7 @@ static size_t distance(const char *a, const char *b)
 }
 
 /* A slip in a short word is one letter, or any word were like any other. */
-static bool is_near(const char *ours, const char *word)
+static bool is_near_word(const char *ours, const char *word)
 {
     return distance(ours, word) <= (strlen(word) > 4 ? 2 : 1);
 }
@@ -122,7 +122,7 @@ static int no_verb(const struct cli_table *t, const char *word, struct sh_err *e
     for (size_t i = 0; i < t->n_cmds; i++) {
         if (t->cmds[i].noun && same_noun(t->cmds[i].noun, word))
             add_word(verbs, sizeof(verbs), t->cmds[i].verb);
-        if (is_near(t->cmds[i].verb, word))
+        if (is_near_word(t->cmds[i].verb, word))
             add_word(like, sizeof(like), t->cmds[i].verb);
     }
     if (verbs[0])
@@ -148,7 +148,7 @@ static int no_noun(const struct cli_table *t, const char *verb, const char *give
         if (strcmp(t->cmds[i].verb, verb) != 0)
             continue;
         add_word(list, sizeof(list), t->cmds[i].noun);
-        if (given && is_near(t->cmds[i].noun, given))
+        if (given && is_near_word(t->cmds[i].noun, given))
             add_word(like, sizeof(like), t->cmds[i].noun);
     }
     if (!given)
@@ -260,7 +260,7 @@ const char *cli_like_option(const struct cli_table *t, const struct cli_cmd *cmd
     if (!begins_dashed(name))
         return NULL;
     for (size_t i = 0; i < n; i++)
-        if (is_near(opts[i].name, name + 2) || is_start(opts[i].name, name + 2))
+        if (is_near_word(opts[i].name, name + 2) || is_start(opts[i].name, name + 2))
             return opts[i].name; /* of the table, which outlives us */
     return NULL;
 }

@@ -43,7 +43,7 @@ void out_bytes(double bytes, char *out, size_t size)
     snprintf(out, size, u == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, UNIT[u]);
 }
 
-static const json_t *field(const json_t *j, const char *path)
+static const json_t *field_at(const json_t *j, const char *path)
 {
     char name[64];
 
@@ -94,7 +94,7 @@ static void age(const char *time, char *out, size_t size)
                           : 'd');
 }
 
-static bool is_flat(const json_t *j)
+static bool is_flat_json(const json_t *j)
 {
     const char *key;
     json_t *v;
@@ -145,7 +145,7 @@ static void out_rate(double x, char *out, size_t size)
 
 void out_text(const json_t *obj, const char *path, enum out_format format, char *out, size_t size)
 {
-    const json_t *j = field(obj, path);
+    const json_t *j = field_at(obj, path);
     char *dump = NULL;
 
     if (!j || json_is_null(j))
@@ -164,7 +164,7 @@ void out_text(const json_t *obj, const char *path, enum out_format format, char 
         string(json_string_value(j), format, out, size);
     else if (json_is_boolean(j))
         sh_strlcpy(out, json_is_true(j) ? "yes" : "no", size);
-    else if (is_flat(j))
+    else if (is_flat_json(j))
         join_text(j, out, size);
     else {
         /* 15 digits, so that 0.05 looks like 0.05 */
@@ -251,7 +251,7 @@ static json_t *signature(const struct cli *c, const json_t *item, const struct o
     return all;
 }
 
-static void key_of(const json_t *item, const char *name, char *out, size_t size)
+static void item_key(const json_t *item, const char *name, char *out, size_t size)
 {
     char id[CELL_MAX], tenant[CELL_MAX];
 
@@ -262,7 +262,7 @@ static void key_of(const json_t *item, const char *name, char *out, size_t size)
 }
 
 /* Says once of each that was there and is no more. */
-static void say_gone(const struct cli *c, const json_t *now)
+static void say_item_gone(const struct cli *c, const json_t *now)
 {
     const char *key;
     json_t *v;
@@ -279,8 +279,8 @@ static void say_gone(const struct cli *c, const json_t *now)
 }
 
 /* Of all items those that were not printed as they are now. OWNED. */
-static json_t *news(const struct cli *c, const json_t *items, const struct out_col *cols,
-                    size_t n_cols, const char *name)
+static json_t *new_items(const struct cli *c, const json_t *items, const struct out_col *cols,
+                         size_t n_cols, const char *name)
 {
     json_t *fresh = json_array(), *now = json_object(), *item;
     char key[2 * CELL_MAX + 2];
@@ -290,13 +290,13 @@ static json_t *news(const struct cli *c, const json_t *items, const struct out_c
     {
         json_t *sign = signature(c, item, cols, n_cols);
 
-        key_of(item, name, key, sizeof(key));
+        item_key(item, name, key, sizeof(key));
         if (!json_equal(json_object_get(c->seen, key), sign))
             json_array_append(fresh, item);
         json_object_set(c->seen, key, sign);
         json_object_set_new(now, key, sign);
     }
-    say_gone(c, now);
+    say_item_gone(c, now);
     json_decref(now);
     return fresh;
 }
@@ -378,8 +378,8 @@ static void cut_cell(char *cell, size_t most)
 }
 
 /* all: those that set the widths; rows: those to print. */
-static void print_table(const struct cli *c, const json_t *all, const json_t *rows,
-                        const struct out_col *cols, size_t n_cols)
+static void print_sorted_table(const struct cli *c, const json_t *all, const json_t *rows,
+                               const struct out_col *cols, size_t n_cols)
 {
     const struct out_col *shown[MAX_COLS];
     size_t wide[MAX_COLS] = {0}, n = 0, i;
@@ -428,9 +428,9 @@ int out_list(const struct cli *c, const json_t *items, const struct out_col *col
         out_data(c, items);
         return SH_OK;
     }
-    rows = c->seen ? news(c, items, cols, n_cols, name) : json_incref((json_t *)items);
+    rows = c->seen ? new_items(c, items, cols, n_cols, name) : json_incref((json_t *)items);
     if (c->output == OUTPUT_TABLE)
-        print_table(c, items, rows, cols, n_cols);
+        print_sorted_table(c, items, rows, cols, n_cols);
     else
         json_array_foreach(rows, i, item)
         {
@@ -485,7 +485,7 @@ static void print_fields(const json_t *obj)
         const char *key = json_string_value(k);
         const json_t *v = json_object_get(obj, key);
 
-        if (json_object_size(v) > 0 || (json_is_array(v) && !is_flat(v))) {
+        if (json_object_size(v) > 0 || (json_is_array(v) && !is_flat_json(v))) {
             printf("%s:\n", key);
             print_yaml(v, 2);
             continue;

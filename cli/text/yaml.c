@@ -19,7 +19,7 @@ struct yaml {
     int rc;
 };
 
-static void emit(struct yaml *y, const char *s, size_t n)
+static void emit_text(struct yaml *y, const char *s, size_t n)
 {
     if (!y->rc)
         y->rc = sh_buf_append(y->b, s, n, y->err);
@@ -27,17 +27,17 @@ static void emit(struct yaml *y, const char *s, size_t n)
 
 static void puts_to(struct yaml *y, const char *s)
 {
-    emit(y, s, strlen(s));
+    emit_text(y, s, strlen(s));
 }
 
 static void blanks(struct yaml *y, int n)
 {
     for (; n > 0; n--)
-        emit(y, " ", 1);
+        emit_text(y, " ", 1);
 }
 
 /* A word that begins with a letter, means nothing else, and has no character with a meaning. */
-static bool is_plain(const char *s, size_t n)
+static bool is_plain_scalar(const char *s, size_t n)
 {
     static const char *const WORDS[] = {"y",    "n",     "yes",  "no",  "on", "off",
                                         "true", "false", "null", "nan", "inf"};
@@ -79,7 +79,7 @@ static void quoted(struct yaml *y, const char *s, size_t n)
     char esc[16];
     size_t len;
 
-    emit(y, "\"", 1);
+    emit_text(y, "\"", 1);
     for (size_t i = 0; i < n; i += len) {
         unsigned v = code_point(s + i, &len);
 
@@ -92,17 +92,17 @@ static void quoted(struct yaml *y, const char *s, size_t n)
         else
             snprintf(esc, sizeof(esc), v < 0x10000 ? "\\u%04x" : "\\U%08x", v);
         if (is_printable(v) && v != '"' && v != '\\')
-            emit(y, s + i, len);
+            emit_text(y, s + i, len);
         else
             puts_to(y, esc);
     }
-    emit(y, "\"", 1);
+    emit_text(y, "\"", 1);
 }
 
-static void text(struct yaml *y, const char *s, size_t n)
+static void put_scalar(struct yaml *y, const char *s, size_t n)
 {
-    if (is_plain(s, n))
-        emit(y, s, n);
+    if (is_plain_scalar(s, n))
+        emit_text(y, s, n);
     else
         quoted(y, s, n);
 }
@@ -119,7 +119,7 @@ static void real(struct yaml *y, double v)
         puts_to(y, digits);
         return;
     }
-    emit(y, digits, e ? (size_t)(e - digits) : strlen(digits));
+    emit_text(y, digits, e ? (size_t)(e - digits) : strlen(digits));
     puts_to(y, ".0");
     puts_to(y, e ? e : "");
 }
@@ -136,7 +136,7 @@ static void scalar(struct yaml *y, const json_t *j)
 
     switch (json_typeof(j)) {
     case JSON_STRING:
-        text(y, json_string_value(j), json_string_length(j));
+        put_scalar(y, json_string_value(j), json_string_length(j));
         break;
     case JSON_INTEGER:
         snprintf(digits, sizeof(digits), "%" JSON_INTEGER_FORMAT, json_integer_value(j));
@@ -162,7 +162,7 @@ static void scalar(struct yaml *y, const json_t *j)
 }
 
 /* is_open: the line has begun, with a dash. */
-static void node(struct yaml *y, const json_t *j, int indent, bool is_open)
+static void put_node(struct yaml *y, const json_t *j, int indent, bool is_open)
 {
     const char *key;
     json_t *v;
@@ -171,22 +171,22 @@ static void node(struct yaml *y, const json_t *j, int indent, bool is_open)
     if (!is_block(j)) {
         blanks(y, is_open ? 0 : indent);
         scalar(y, j);
-        emit(y, "\n", 1);
+        emit_text(y, "\n", 1);
         return;
     }
     json_array_foreach((json_t *)j, i, v)
     {
         blanks(y, is_open ? 0 : indent);
         puts_to(y, "- ");
-        node(y, v, indent + 2, true);
+        put_node(y, v, indent + 2, true);
         is_open = false;
     }
     json_object_foreach((json_t *)j, key, v)
     {
         blanks(y, is_open ? 0 : indent);
-        text(y, key, strlen(key));
+        put_scalar(y, key, strlen(key));
         puts_to(y, is_block(v) ? ":\n" : ": ");
-        node(y, v, is_block(v) ? indent + 2 : 0, !is_block(v));
+        put_node(y, v, is_block(v) ? indent + 2 : 0, !is_block(v));
         is_open = false;
     }
 }
@@ -195,6 +195,6 @@ int yaml_append(struct sh_buf *b, const json_t *j, int indent, struct sh_err *er
 {
     struct yaml y = {.b = b, .err = err};
 
-    node(&y, j, indent, false);
+    put_node(&y, j, indent, false);
     return y.rc;
 }

@@ -52,7 +52,7 @@ static void fill_state(const struct batch_job *j, struct msg_job_state *out)
                                   .need_bytes = j->need_bytes};
 }
 
-static void report(struct batch_job *j)
+static void report_batch(struct batch_job *j)
 {
     struct sh_msg m = {.type = MSG_JOB_STATE};
 
@@ -111,7 +111,7 @@ static void end_job(struct batch_job *j, enum msg_job_phase phase)
 
     j->has_ended = true;
     j->phase = phase;
-    report(j);
+    report_batch(j);
     fill_state(j, &said);
     outcomes_keep(&j->env->report->outcomes, &said);
     job_log_progress(j->log, &said, j->ran_at - j->first_at, 0, true);
@@ -122,7 +122,7 @@ static void end_job(struct batch_job *j, enum msg_job_phase phase)
             j->id, (int)phase, j->ran_at, j->n_samples, j->preemptions, sh_rc_name(j->why.rc));
 }
 
-static void fail(struct batch_job *j, const struct sh_err *why)
+static void fail_batch(struct batch_job *j, const struct sh_err *why)
 {
     if (j->end == BATCH_CANCEL || j->end == BATCH_FAIL)
         return;
@@ -130,7 +130,8 @@ static void fail(struct batch_job *j, const struct sh_err *why)
     j->why = *why;
 }
 
-static bool submit(struct batch_job *j, struct disk_task *t, disk_work_fn *work, disk_done_fn *done)
+static bool submit_disk_task(struct batch_job *j, struct disk_task *t, disk_work_fn *work,
+                             disk_done_fn *done)
 {
     *t = (struct disk_task){.work = work, .done = done};
     if (disk_submit(j->env->files->disk, t, NULL))
@@ -141,7 +142,7 @@ static bool submit(struct batch_job *j, struct disk_task *t, disk_work_fn *work,
 
 /* ------------------------------------------------------------------ slots */
 
-static void slot_go(struct batch_slot *s, enum batch_slot_state to)
+static void batch_slot_go(struct batch_slot *s, enum batch_slot_state to)
 {
     s->state = (enum batch_slot_state)sh_life_step(&SLOT_LIFE, s->state, to, s->job->id);
 }
@@ -153,9 +154,9 @@ static void on_turned(struct disk_task *t)
 
     j->n_tasks--;
     if (t->err.rc) {
-        slot_go(s, SLOT_FREE);
+        batch_slot_go(s, SLOT_FREE);
         j->is_broken = true;
-        fail(j, &t->err);
+        fail_batch(j, &t->err);
         return;
     }
     if (s->has_outputs)
@@ -164,7 +165,7 @@ static void on_turned(struct disk_task *t)
         note_durable(j, j->written_at, s->digest, s->bytes);
     s->at = s->next_at;
     s->n = s->next_n;
-    slot_go(s, s->n > 0 ? SLOT_FULL : SLOT_FREE);
+    batch_slot_go(s, s->n > 0 ? SLOT_FULL : SLOT_FREE);
 }
 
 /* To the thread, if there is something for it: outputs in their order, then the next inputs unless
@@ -183,9 +184,9 @@ static bool turn_slot(struct batch_job *j, struct batch_slot *s)
                                  now - j->synced_ns >= j->interval_ns);
     s->next_at = j->read_at;
     s->next_n = next_n;
-    if (!submit(j, &s->task, batch_io_turn, on_turned))
+    if (!submit_disk_task(j, &s->task, batch_io_turn, on_turned))
         return false;
-    slot_go(s, SLOT_BUSY);
+    batch_slot_go(s, SLOT_BUSY);
     j->read_at += next_n;
     if (has_outputs)
         j->handed_at += s->n;
@@ -234,7 +235,7 @@ static bool steer_end(struct batch_job *j)
     atomic_store(&j->stop, true);
     if (j->running) {
         switch_withdraw(j->env->sw, j);
-        slot_go(j->running, SLOT_FREE);
+        batch_slot_go(j->running, SLOT_FREE);
         j->running = NULL;
         return true;
     }
@@ -244,12 +245,12 @@ static bool steer_end(struct batch_job *j)
         return false;
     if (j->end == BATCH_CANCEL) {
         if (j->file)
-            return submit(j, &j->misc.task, batch_io_discard, on_discarded);
+            return submit_disk_task(j, &j->misc.task, batch_io_discard, on_discarded);
         end_job(j, MSG_JOB_CANCELLED);
         return true;
     }
     if (j->is_open && !j->is_broken && j->written_at > j->durable_at)
-        return submit(j, &j->misc.task, batch_io_sync, on_synced);
+        return submit_disk_task(j, &j->misc.task, batch_io_sync, on_synced);
     end_job(j, j->end == BATCH_SUSPEND ? MSG_JOB_SUSPENDED : MSG_JOB_FAILED);
     return true;
 }
@@ -270,16 +271,16 @@ static struct model *ready_model(struct batch_job *j)
         j->waits_ns = sh_clock_ns();
     if (m && m->phase == MODEL_FAILED) {
         j->need_bytes = m->need_bytes;
-        fail(j, &m->why);
+        fail_batch(j, &m->why);
     } else if (!comes && sh_clock_ns() - j->waits_ns > MODEL_NS) {
         SH_FAIL(&err, SH_E_UNAVAILABLE, "the model version is not loaded on this executor");
-        fail(j, &err);
+        fail_batch(j, &err);
     }
     return NULL;
 }
 
-static int lay_out(const struct batch_job *j, struct batch_column *c, size_t n, size_t *at,
-                   struct sh_err *err)
+static int lay_out_columns(const struct batch_job *j, struct batch_column *c, size_t n, size_t *at,
+                           struct sh_err *err)
 {
     for (size_t i = 0; i < n; i++) {
         c[i].off = *at;
@@ -293,13 +294,13 @@ static int lay_out(const struct batch_job *j, struct batch_column *c, size_t n, 
     return SH_OK;
 }
 
-static int make_slab(struct batch_job *j, struct sh_err *err)
+static int make_batch_slab(struct batch_job *j, struct sh_err *err)
 {
     size_t bytes = 0;
-    int rc = lay_out(j, j->in, j->n_in, &bytes, err);
+    int rc = lay_out_columns(j, j->in, j->n_in, &bytes, err);
 
     if (!rc)
-        rc = lay_out(j, j->out, j->n_out, &bytes, err);
+        rc = lay_out_columns(j, j->out, j->n_out, &bytes, err);
     j->slab_id = slabs_own_id(j->env->slabs);
     if (!rc)
         rc = sh_shm_create("shunt-batch", bytes * BATCH_N_SLOTS, &j->slab, err);
@@ -330,12 +331,12 @@ static void on_opened(struct disk_task *t)
 {
     struct batch_job *j = ((struct batch_task *)t)->job;
     struct sh_err err = t->err;
-    int rc = err.rc ? err.rc : make_slab(j, &err);
+    int rc = err.rc ? err.rc : make_batch_slab(j, &err);
 
     j->n_tasks--;
     if (rc) {
         if (j->end == BATCH_GOES_ON && !may_open_later(j, &err))
-            fail(j, &err);
+            fail_batch(j, &err);
         return;
     }
     if (j->written_at != j->resume_at)
@@ -349,11 +350,11 @@ static void on_opened(struct disk_task *t)
     j->is_open = true;
     job_log_say(j->log, "begins at sample %" PRId64 " of %" PRId64 ", batch %" PRId64,
                 j->written_at, j->n_samples, j->batch);
-    report(j);
+    report_batch(j);
 }
 
 /* True: something was begun. */
-static bool begin(struct batch_job *j)
+static bool begin_batch_job(struct batch_job *j)
 {
     const struct sh_err *why = NULL;
     enum blob_state state = blob_set_state(&j->blobs, &why);
@@ -362,7 +363,7 @@ static bool begin(struct batch_job *j)
     struct sh_err err = {0};
 
     if (state == BLOB_FAILED)
-        fail(j, why);
+        fail_batch(j, why);
     if (!m)
         return j->end != BATCH_GOES_ON;
     if (j->batch == 0)
@@ -370,10 +371,10 @@ static bool begin(struct batch_job *j)
     if (j->batch > m->max_batch) {
         SH_FAIL(&err, SH_E_INVALID, "a batch of %" PRId64 " is more than the model's %u", j->batch,
                 m->max_batch);
-        fail(j, &err);
+        fail_batch(j, &err);
         return true;
     }
-    return submit(j, &j->misc.task, batch_io_open, on_opened);
+    return submit_disk_task(j, &j->misc.task, batch_io_open, on_opened);
 }
 
 /* ------------------------------------------------------------------ runs */
@@ -391,7 +392,7 @@ static void on_run(void *arg, const struct run_result *r)
     usage_job(j->env->report->usage, &who, r->held_ns, r->rc ? j->ran_at : s->at + s->n, 1);
     j->preemptions += r->n_passed > 0;
     if (r->rc) {
-        slot_go(s, SLOT_FULL); /* once more, unless it is the batch that kills them */
+        batch_slot_go(s, SLOT_FULL); /* once more, unless it is the batch that kills them */
         job_log_say(j->log, "the run of sample %" PRId64 " failed: %s", s->at, r->msg);
         if (r->rc == SH_E_UNAVAILABLE && ++j->n_failures <= MAX_FAILURES)
             return;
@@ -402,17 +403,17 @@ static void on_run(void *arg, const struct run_result *r)
         else
             SH_FAIL(&err, r->rc, "%s (samples %" PRId64 " to %" PRId64 ")", r->msg, s->at,
                     s->at + s->n - 1);
-        fail(j, &err);
+        fail_batch(j, &err);
         return;
     }
-    slot_go(s, SLOT_RAN);
+    batch_slot_go(s, SLOT_RAN);
     j->n_failures = 0;
     j->ran_at = s->at + s->n;
     sh_metric_add(M_shunt_batch_samples_total, SH_LABELS(j->tenant, j->model), (double)s->n);
 }
 
-static int fill_part(const struct batch_job *j, const struct batch_slot *s, struct run_part *p,
-                     struct sh_err *err)
+static int fill_batch_part(const struct batch_job *j, const struct batch_slot *s,
+                           struct run_part *p, struct sh_err *err)
 {
     const size_t n = (size_t)s->n;
 
@@ -451,8 +452,8 @@ static bool run_next(struct batch_job *j)
 
     if (!m)
         return j->end != BATCH_GOES_ON;
-    if (fill_part(j, s, &part, &err)) {
-        fail(j, &err);
+    if (fill_batch_part(j, s, &part, &err)) {
+        fail_batch(j, &err);
         return true;
     }
     rc = switch_submit(j->env->sw, m, &j->sizes.sizes, &part, on_run, j, &err);
@@ -461,14 +462,14 @@ static bool run_next(struct batch_job *j)
         free(part.out);
         if (rc == SH_E_QUEUEFULL) /* all shapes are in use: at the next tick */
             return false;
-        fail(j, &err);
+        fail_batch(j, &err);
         return true;
     }
-    slot_go(s, SLOT_RUNNING);
+    batch_slot_go(s, SLOT_RUNNING);
     j->running = s;
     if (j->phase == MSG_JOB_STARTING) {
         j->phase = MSG_JOB_RUNNING;
-        report(j);
+        report_batch(j);
     }
     return true;
 }
@@ -494,14 +495,14 @@ static void on_pushed(void *arg, const struct sh_err *why)
     j->push = NULL;
     if (why->rc && j->end == BATCH_GOES_ON) {
         j->is_broken = true;
-        fail(j, why);
+        fail_batch(j, why);
     } else if (j->end == BATCH_GOES_ON) {
         end_job(j, MSG_JOB_DONE);
     }
 }
 
 /* The API has another folder: it is done when the result is there. */
-static void deliver(struct batch_job *j)
+static void deliver_result(struct batch_job *j)
 {
     const struct push_conf c = {
         .job = j->id, .attempt = j->attempt, .dir = j->dir, .files = {RESULT_FILE_NAME}};
@@ -524,22 +525,22 @@ static void on_finished(struct disk_task *t)
         make_result(j, b, &err);
     if (err.rc) {
         j->is_broken = true;
-        fail(j, &err);
+        fail_batch(j, &err);
     } else if (j->env->files->transfers) {
-        deliver(j);
+        deliver_result(j);
     } else {
         end_job(j, MSG_JOB_DONE);
     }
 }
 
-static bool finish(struct batch_job *j)
+static bool finish_batch(struct batch_job *j)
 {
     if (j->is_finishing || j->n_tasks || j->written_at < j->n_samples ||
-        !submit(j, &j->misc.task, batch_io_finish, on_finished))
+        !submit_disk_task(j, &j->misc.task, batch_io_finish, on_finished))
         return false;
     j->is_finishing = true;
     j->phase = MSG_JOB_COMPLETING;
-    report(j);
+    report_batch(j);
     return true;
 }
 
@@ -558,9 +559,9 @@ bool batch_turn(struct batch *b)
     if (j->end != BATCH_GOES_ON)
         return steer_end(j);
     if (!j->is_open)
-        return begin(j);
+        return begin_batch_job(j);
     did = turn_slots(j);
-    return run_next(j) || finish(j) || did;
+    return run_next(j) || finish_batch(j) || did;
 }
 
 /* ------------------------------------------------------------------ the scheduler's messages */
@@ -574,7 +575,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m, const stru
     if (batch_has(b, m->job)) { /* said again: the scheduler did not know */
         j->attempt = m->attempt;
         job_log_attempt(j->log, m->attempt);
-        report(j);
+        report_batch(j);
         return;
     }
     outcomes_forget(&b->env.report->outcomes, m->job);
@@ -597,7 +598,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m, const stru
     }
     SH_INFO("job.start", "job=%" PRId64 " attempt=%u model=%s resume_step=%" PRId64, m->job,
             m->attempt, m->model, m->resume_step);
-    report(b->job);
+    report_batch(b->job);
 }
 
 bool batch_has(const struct batch *b, int64_t job)
@@ -651,7 +652,7 @@ void batch_report_all(struct batch *b)
 
     if (!j || j->has_ended)
         return;
-    report(j);
+    report_batch(j);
     if (j->is_open && j->file)
         report_durable(j);
 }
@@ -676,7 +677,7 @@ static void on_tick(struct sh_loop *l, void *arg)
             j->running && !switch_has_started(j->env->sw, j) ? MSG_JOB_PREEMPTED : MSG_JOB_RUNNING;
     if (sh_clock_ns() - j->reported_ns >= REPORT_NS &&
         (j->phase != j->reported_phase || j->ran_at != j->reported_at))
-        report(j);
+        report_batch(j);
 }
 
 int batch_new(const struct batch_env *env, struct batch **out, struct sh_err *err)

@@ -23,8 +23,8 @@ static const char *dataset_name(const struct batch_job *j, const char *input)
     return other ? other : input;
 }
 
-static int bind_input(struct batch_job *j, const struct sh_st *data, const json_t *io,
-                      struct sh_err *err)
+static int bind_batch_input(struct batch_job *j, const struct sh_st *data, const json_t *io,
+                            struct sh_err *err)
 {
     struct batch_column *c = &j->in[j->n_in];
     const struct sh_st_tensor *t;
@@ -55,7 +55,7 @@ static int bind_input(struct batch_job *j, const struct sh_st *data, const json_
 }
 
 /* All samples are of one shape, so the sizes of one are those of all. */
-static int find_sizes(struct batch_job *j, const struct sh_st *data, struct sh_err *err)
+static int find_sample_sizes(struct batch_job *j, const struct sh_st *data, struct sh_err *err)
 {
     int rc = sh_sample_sizes_begin(j->inputs, &j->sizes, err);
 
@@ -64,13 +64,13 @@ static int find_sizes(struct batch_job *j, const struct sh_st *data, struct sh_e
         const char *name = json_string_value(json_object_get(io, "name"));
         const struct sh_st_tensor *t = sh_st_find(data, dataset_name(j, name ? name : ""));
 
-        if (t) /* bind_input() says that it is missing */
+        if (t) /* bind_batch_input() says that it is missing */
             rc = sh_sample_sizes_take(io, t, &j->sizes, err);
     }
     return rc;
 }
 
-static int open_dataset(struct batch_job *j, struct sh_err *err)
+static int open_batch_dataset(struct batch_job *j, struct sh_err *err)
 {
     struct sh_st *data = NULL;
     int rc = sh_st_open(j->dataset, &data, err);
@@ -79,9 +79,9 @@ static int open_dataset(struct batch_job *j, struct sh_err *err)
         rc = SH_FAIL(err, SH_E_UNSUPPORTED, "the model has %zu inputs; 1 to %u are supported",
                      json_array_size(j->inputs), BATCH_MAX_IO);
     if (!rc)
-        rc = find_sizes(j, data, err);
+        rc = find_sample_sizes(j, data, err);
     for (size_t i = 0; !rc && i < json_array_size(j->inputs); i++)
-        rc = bind_input(j, data, json_array_get(j->inputs, i), err);
+        rc = bind_batch_input(j, data, json_array_get(j->inputs, i), err);
     sh_st_close(data);
     if (rc)
         return rc;
@@ -89,7 +89,7 @@ static int open_dataset(struct batch_job *j, struct sh_err *err)
     return j->fd < 0 ? SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open the dataset") : SH_OK;
 }
 
-static bool is_kept(const struct batch_job *j, const char *name)
+static bool keeps_output(const struct batch_job *j, const char *name)
 {
     const json_t *names = json_object_get(j->spec, "outputs");
     size_t i;
@@ -104,7 +104,7 @@ static bool is_kept(const struct batch_job *j, const char *name)
 }
 
 /* tensors: those of the result. */
-static int bind_outputs(struct batch_job *j, struct sh_st_tensor *tensors, struct sh_err *err)
+static int bind_batch_outputs(struct batch_job *j, struct sh_st_tensor *tensors, struct sh_err *err)
 {
     const size_t n = json_array_size(j->outputs);
     size_t n_wanted = json_array_size(json_object_get(j->spec, "outputs"));
@@ -119,7 +119,7 @@ static int bind_outputs(struct batch_job *j, struct sh_st_tensor *tensors, struc
         if (rc)
             return rc;
         j->out[i].sample_bytes = t->bytes;
-        if (!is_kept(j, t->name))
+        if (!keeps_output(j, t->name))
             continue;
         t->dims[0] = j->n_samples;
         rc = sh_mul_size(t->bytes, (size_t)j->n_samples, &t->bytes, err);
@@ -159,10 +159,10 @@ int batch_io_open(struct disk_task *t, struct sh_err *err)
     int rc;
 
     batch_io_close(j);
-    rc = open_dataset(j, err);
+    rc = open_batch_dataset(j, err);
     snprintf(id, sizeof(id), "%" PRId64, j->id);
     if (!rc)
-        rc = bind_outputs(j, tensors, err);
+        rc = bind_batch_outputs(j, tensors, err);
     c.n_tensors = j->n_kept;
     /* Other batches would be other sums of floats: go on only where this one's begin. */
     if (c.resume_at < j->n_samples && c.resume_at % j->batch)
@@ -174,7 +174,7 @@ int batch_io_open(struct disk_task *t, struct sh_err *err)
 
 /* ------------------------------------------------------------------ batches */
 
-static int read_all(int fd, char *to, size_t n, uint64_t off, struct sh_err *err)
+static int read_all_at(int fd, char *to, size_t n, uint64_t off, struct sh_err *err)
 {
     ssize_t got = sh_pread_all(fd, to, n, off);
 
@@ -205,9 +205,9 @@ int batch_io_turn(struct disk_task *t, struct sh_err *err)
     for (size_t i = 0; !rc && s->next_n > 0 && i < j->n_in; i++) {
         const struct batch_column *c = &j->in[i];
 
-        rc = read_all(j->fd, (char *)j->slab.base + s->off + c->off,
-                      c->sample_bytes * (size_t)s->next_n,
-                      c->file_off + c->sample_bytes * (uint64_t)s->next_at, err);
+        rc = read_all_at(j->fd, (char *)j->slab.base + s->off + c->off,
+                         c->sample_bytes * (size_t)s->next_n,
+                         c->file_off + c->sample_bytes * (uint64_t)s->next_at, err);
     }
     return rc;
 }

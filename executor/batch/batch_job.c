@@ -49,7 +49,7 @@ void batch__job_free(struct batch_job *j)
     free(j);
 }
 
-static int read_spec(struct batch_job *j, struct sh_err *err)
+static int read_batch_spec(struct batch_job *j, struct sh_err *err)
 {
     struct batch_spec b;
     int rc = batch_spec_read(j->spec, "spec", &b, err);
@@ -63,12 +63,12 @@ static int read_spec(struct batch_job *j, struct sh_err *err)
     return rc;
 }
 
-static int parse(const char *text, json_t **out, struct sh_err *err)
+static int parse_spec_text(const char *text, json_t **out, struct sh_err *err)
 {
     return sh_json_parse(text, strlen(text), MAX_JSON, out, err);
 }
 
-static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct sh_err *err)
+static int fill_batch_job(struct batch_job *j, const struct msg_batch_start *m, struct sh_err *err)
 {
     int rc = sh_strdup(m->tenant, &j->tenant, err);
 
@@ -81,13 +81,13 @@ static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct
     if (!rc)
         rc = files_path(j->env->files, "jobs", m->dir, &j->dir, err);
     if (!rc)
-        rc = parse(m->spec, &j->spec, err);
+        rc = parse_spec_text(m->spec, &j->spec, err);
     if (!rc)
-        rc = parse(m->inputs, &j->inputs, err);
+        rc = parse_spec_text(m->inputs, &j->inputs, err);
     if (!rc)
-        rc = parse(m->outputs, &j->outputs, err);
+        rc = parse_spec_text(m->outputs, &j->outputs, err);
     if (!rc)
-        rc = read_spec(j, err);
+        rc = read_batch_spec(j, err);
     if (!rc && mkdir(j->dir, 0750) < 0 && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
     if (!rc)
@@ -126,7 +126,7 @@ int batch__job_new(const struct batch_env *env, const struct msg_batch_start *m,
              ? SH_OK
              : SH_FAIL(err, SH_E_INVALID, "a job needs a positive number");
     if (!rc)
-        rc = fill_job(j, m, err);
+        rc = fill_batch_job(j, m, err);
     if (rc) {
         batch__job_free(j);
         return rc;

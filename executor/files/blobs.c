@@ -80,7 +80,7 @@ static int below(const struct blobs *b, char **out, const char *folder, const ch
 
 /* ------------------------------------------------------------------ room */
 
-static void show(const struct blobs *b)
+static void show_cache_bytes(const struct blobs *b)
 {
     const char *name = b->conf.executor;
 
@@ -151,8 +151,8 @@ static int work_size(struct transfer_task *t, struct transfer_line *l, struct sh
 }
 
 /* onnx becomes model.onnx in dir. */
-static int make_package(const char *onnx, const char *dir, const atomic_bool *stop,
-                        struct sh_err *err)
+static int make_blob_package(const char *onnx, const char *dir, const atomic_bool *stop,
+                             struct sh_err *err)
 {
     const char *const argv[] = {"shunt-import", "package", "--onnx", onnx, "--dir", dir, NULL};
     const struct sh_spawn s = {.path = "shunt-import",
@@ -192,7 +192,8 @@ static int fetch_package(struct blob *o, struct transfer_line *l, const char *ur
     if (!rc)
         rc = transfer_get(l, url, o->digest, part, onnx, err);
     if (!rc)
-        rc = make_package(onnx, dir, transfer_ends(l), err); /* one that nobody wants now is kept */
+        rc = make_blob_package(onnx, dir, transfer_ends(l),
+                               err); /* one that nobody wants now is kept */
     if (!rc && rename(dir, to))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put a package in its place");
     if (rc && onnx)
@@ -204,7 +205,7 @@ static int fetch_package(struct blob *o, struct transfer_line *l, const char *ur
     return rc;
 }
 
-static int work_fetch(struct transfer_task *t, struct transfer_line *l, struct sh_err *err)
+static int work_fetch_blob(struct transfer_task *t, struct transfer_line *l, struct sh_err *err)
 {
     struct blob *o = (struct blob *)t;
     bool is_job_file = o->kind == BLOB_JOB_FILE;
@@ -243,7 +244,7 @@ static void free_blob(struct blob *o)
 }
 
 /* The time of the last use is that of the file: a later process goes on with the same order. */
-static void leave(struct blob *o)
+static void free_left_blob(struct blob *o)
 {
     char *full = NULL;
 
@@ -252,27 +253,27 @@ static void leave(struct blob *o)
     free(full);
     if (o->item)
         cache_release(o->b->cache, o->item);
-    show(o->b);
+    show_cache_bytes(o->b);
     free_blob(o);
 }
 
-static void start(struct blob *o);
+static void start_fetching(struct blob *o);
 
 /* False: nobody wants it any more, or it failed. */
-static bool goes_on(struct blob *o)
+static bool is_still_wanted(struct blob *o)
 {
     if (!o->task.err.rc && o->users > 0)
         return true;
     if (o->item)
         cache_remove(o->b->cache, o->item);
     o->item = NULL;
-    show(o->b);
+    show_cache_bytes(o->b);
     if (o->users == 0) {
         free_blob(o);
         return false;
     }
     if (o->task.err.rc == SH_E_CANCELLED && !transfers_end(o->b->transfers)) {
-        start(o); /* it was wanted again before the thread had stopped */
+        start_fetching(o); /* it was wanted again before the thread had stopped */
         return false;
     }
     if (o->is_optional && o->task.err.rc == SH_E_NOTFOUND) {
@@ -292,19 +293,19 @@ static void on_fetched(struct transfer_task *t)
     if (!t->err.rc && o->users == 0) { /* nobody wants it any more, but it is in its place */
         if (o->item)
             cache_resize(o->b->cache, o->item, o->bytes);
-        leave(o);
+        free_left_blob(o);
         return;
     }
-    if (!goes_on(o))
+    if (!is_still_wanted(o))
         return;
     if (o->item)
         cache_resize(o->b->cache, o->item, o->bytes);
     o->state = BLOB_HERE;
-    show(o->b);
+    show_cache_bytes(o->b);
     SH_INFO("blob.here", "path=%s bytes=%" PRIu64, o->path, o->bytes);
 }
 
-static void submit(struct blob *o, transfer_work_fn *work, transfer_done_fn *done)
+static void submit_transfer(struct blob *o, transfer_work_fn *work, transfer_done_fn *done)
 {
     o->task.work = work;
     o->task.done = done;
@@ -319,23 +320,23 @@ static void on_sized(struct transfer_task *t)
 
     if (!o->task.err.rc && o->users > 0)
         cache_reserve(o->b->cache, o->path, room, &o->item, &o->task.err);
-    if (goes_on(o)) {
-        show(o->b);
-        submit(o, work_fetch, on_fetched);
+    if (is_still_wanted(o)) {
+        show_cache_bytes(o->b);
+        submit_transfer(o, work_fetch_blob, on_fetched);
     }
 }
 
-static void start(struct blob *o)
+static void start_fetching(struct blob *o)
 {
     o->state = BLOB_COMING;
     atomic_store(&o->task.stop, false);
     if (o->kind == BLOB_JOB_FILE)
-        submit(o, work_fetch, on_fetched);
+        submit_transfer(o, work_fetch_blob, on_fetched);
     else
-        submit(o, work_size, on_sized);
+        submit_transfer(o, work_size, on_sized);
 }
 
-static struct blob *find(const struct blobs *b, const char *path, enum blob_kind kind)
+static struct blob *find_blob(const struct blobs *b, const char *path, enum blob_kind kind)
 {
     for (struct blob *o = b->list; o; o = o->next)
         if (o->kind == kind && o->state != BLOB_FAILED && strcmp(o->path, path) == 0)
@@ -362,7 +363,7 @@ static int new_blob(struct blobs *b, const char *path, struct blob **out, struct
 }
 
 /* A set has room for all that a job may want. */
-static int add(struct blob_set *s, struct blob *o, struct sh_err *err)
+static int add_to_set(struct blob_set *s, struct blob *o, struct sh_err *err)
 {
     if (s->n == BLOB_SET_MAX)
         return SH_FAIL(err, SH_E_BUG, "more than %d blobs are wanted by one", BLOB_SET_MAX);
@@ -371,21 +372,21 @@ static int add(struct blob_set *s, struct blob *o, struct sh_err *err)
 }
 
 /* True: another set has it, and this one now too. */
-static bool share(struct blob *o, struct blob_set *s)
+static bool share_blob(struct blob *o, struct blob_set *s)
 {
-    if (!o || add(s, o, NULL))
+    if (!o || add_to_set(s, o, NULL))
         return false;
     o->users++;
     return true;
 }
 
-static int begin(struct blobs *b, struct blob_set *s, const char *path, struct blob **out,
-                 struct sh_err *err)
+static int begin_blob(struct blobs *b, struct blob_set *s, const char *path, struct blob **out,
+                      struct sh_err *err)
 {
     int rc = new_blob(b, path, out, err);
 
     if (!rc)
-        rc = add(s, *out, err);
+        rc = add_to_set(s, *out, err);
     return rc;
 }
 
@@ -397,9 +398,9 @@ int blob_want(struct blobs *b, struct blob_set *s, const char *path, struct sh_e
     if (!b || !path[0] || path[0] == '/')
         return SH_OK;
     rc = read_path(&name, path, err);
-    if (rc || share(find(b, path, name.kind), s))
+    if (rc || share_blob(find_blob(b, path, name.kind), s))
         return rc;
-    rc = begin(b, s, path, &o, err);
+    rc = begin_blob(b, s, path, &o, err);
     if (rc)
         return rc;
     o->kind = name.kind;
@@ -409,7 +410,7 @@ int blob_want(struct blobs *b, struct blob_set *s, const char *path, struct sh_e
         cache_use(b->cache, o->item);
         return SH_OK;
     }
-    start(o);
+    start_fetching(o);
     return SH_OK;
 }
 
@@ -423,12 +424,12 @@ int blob_want_job_file(struct blobs *b, struct blob_set *s, const char *path, bo
         return SH_OK;
     if (!strchr(path, '/'))
         return SH_FAIL(err, SH_E_INVALID, "\"%.100s\" is not the name of a job's file", path);
-    rc = begin(b, s, path, &o, err);
+    rc = begin_blob(b, s, path, &o, err);
     if (rc)
         return rc;
     o->kind = BLOB_JOB_FILE;
     o->is_optional = optional;
-    start(o);
+    start_fetching(o);
     return SH_OK;
 }
 
@@ -441,7 +442,7 @@ int blob_adopt(struct blobs *b, struct blob_set *s, const char *path, struct sh_
 
     if (!b)
         return SH_OK;
-    rc = begin(b, s, path, &o, err);
+    rc = begin_blob(b, s, path, &o, err);
     if (!rc)
         rc = read_path(o, path, err);
     if (!rc)
@@ -454,7 +455,7 @@ int blob_adopt(struct blobs *b, struct blob_set *s, const char *path, struct sh_
     else
         rc = cache_adopt(b->cache, path, folder_bytes(full), &item, err);
     o->item = item;
-    show(b);
+    show_cache_bytes(b);
     free(full);
     return rc;
 }
@@ -481,7 +482,7 @@ void blob_set_drop(struct blob_set *s)
         if (o->state == BLOB_COMING)
             atomic_store(&o->task.stop, true); /* freed when the thread has let it go */
         else
-            leave(o);
+            free_left_blob(o);
     }
     s->n = 0;
 }
@@ -529,7 +530,7 @@ static int list_kind(const struct blobs *b, int k, struct olds *o, struct sh_err
 }
 
 /* A package that another release imported goes: it is fetched, and imported, anew. */
-static bool is_stale(const char *path, const char *full)
+static bool is_stale_package(const char *path, const char *full)
 {
     return strncmp(path, KINDS[BLOB_PACKAGE].folder, strlen(KINDS[BLOB_PACKAGE].folder)) == 0 &&
            sh_importer_of(full) != SH_IMPORTER;
@@ -550,7 +551,7 @@ static int count_old(struct blobs *b, struct sh_err *err)
 
         if (!rc)
             rc = below(b, &full, "blobs/", o.v[i].path, "", err);
-        if (!rc && is_stale(o.v[i].path, full))
+        if (!rc && is_stale_package(o.v[i].path, full))
             folder_remove(full);
         else if (!rc)
             rc = cache_adopt(b->cache, o.v[i].path, folder_bytes(full), &item, err);
@@ -582,7 +583,7 @@ int blobs_new(const struct blobs_conf *c, struct transfers *transfers, struct bl
         blobs_free(b);
         return rc;
     }
-    show(b);
+    show_cache_bytes(b);
     *out = b;
     return SH_OK;
 }

@@ -30,7 +30,7 @@ int cache_new(uint64_t limit, cache_evict_fn *evict, void *arg, struct cache **o
     return SH_OK;
 }
 
-static void cut_out(struct cache *c, struct cache_item *i)
+static void unlink_item(struct cache *c, struct cache_item *i)
 {
     *(i->prev ? &i->prev->next : &c->head) = i->next;
     *(i->next ? &i->next->prev : &c->tail) = i->prev;
@@ -46,7 +46,7 @@ static void to_head(struct cache *c, struct cache_item *i)
 
 void cache_remove(struct cache *c, struct cache_item *i)
 {
-    cut_out(c, i);
+    unlink_item(c, i);
     c->bytes -= i->bytes;
     free(i->name);
     free(i);
@@ -72,7 +72,7 @@ struct cache_item *cache_find(struct cache *c, const char *name)
     return NULL;
 }
 
-static void make_room(struct cache *c)
+static void make_cache_room(struct cache *c)
 {
     struct cache_item *i = c->tail;
 
@@ -105,7 +105,7 @@ int cache_adopt(struct cache *c, const char *name, uint64_t bytes, struct cache_
     i->users = 1;
     c->bytes += bytes;
     to_head(c, i);
-    make_room(c);
+    make_cache_room(c);
     *out = i;
     return SH_OK;
 }
@@ -131,20 +131,20 @@ void cache_resize(struct cache *c, struct cache_item *i, uint64_t bytes)
 {
     c->bytes += bytes - i->bytes;
     i->bytes = bytes;
-    make_room(c);
+    make_cache_room(c);
 }
 
 void cache_use(struct cache *c, struct cache_item *i)
 {
     i->users++;
-    cut_out(c, i);
+    unlink_item(c, i);
     to_head(c, i);
 }
 
 void cache_release(struct cache *c, struct cache_item *i)
 {
     i->users--;
-    cut_out(c, i);
+    unlink_item(c, i);
     to_head(c, i);
-    make_room(c);
+    make_cache_room(c);
 }

@@ -17,7 +17,7 @@
 #define STAGED "staged-"
 
 /* -1: it is none of these. */
-static int64_t number_of(const char *prefix, const char *name)
+static int64_t number_after(const char *prefix, const char *name)
 {
     const size_t n = strlen(prefix);
     char digits[24];
@@ -38,7 +38,7 @@ static int open_dir(const char *dir, DIR **out, struct sh_err *err)
 }
 
 /* NULL: there is none, or *rc says why not: a disk that fails is no folder without claims. */
-static const struct dirent *next_entry(DIR *d, int *rc, struct sh_err *err)
+static const struct dirent *next_claim_entry(DIR *d, int *rc, struct sh_err *err)
 {
     const struct dirent *e;
 
@@ -58,8 +58,8 @@ int claim_check(const char *dir, int64_t number, struct sh_err *err)
 
     if (rc)
         return rc;
-    while (!is_lost && (e = next_entry(d, &rc, err)))
-        is_lost = number_of(CLAIM, e->d_name) > number;
+    while (!is_lost && (e = next_claim_entry(d, &rc, err)))
+        is_lost = number_after(CLAIM, e->d_name) > number;
     closedir(d);
     return is_lost ? SH_FAIL(err, SH_E_CONFLICT, "the job has been started elsewhere since") : rc;
 }
@@ -72,8 +72,8 @@ static int remove_earlier(const char *dir, int64_t number, struct sh_err *err)
 
     if (rc)
         return rc;
-    while (!rc && (e = next_entry(d, &rc, err))) {
-        const int64_t n = SH_MAX(number_of(CLAIM, e->d_name), number_of(STAGED, e->d_name));
+    while (!rc && (e = next_claim_entry(d, &rc, err))) {
+        const int64_t n = SH_MAX(number_after(CLAIM, e->d_name), number_after(STAGED, e->d_name));
 
         if (n >= 0 && n < number && unlinkat(dirfd(d), e->d_name, 0) < 0 && errno != ENOENT)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove what an earlier start has left");

@@ -24,12 +24,12 @@ struct disk {
     bool stop;
 };
 
-static struct line *line_of(struct disk *c, const struct disk_task *t)
+static struct line *line_of_task(struct disk *c, const struct disk_task *t)
 {
     return &c->lines[t->reads ? READS : WRITES];
 }
 
-static struct disk_task *take_first(struct line *l)
+static struct disk_task *take_first_task(struct line *l)
 {
     struct disk_task *t = l->todo;
 
@@ -42,14 +42,14 @@ static struct disk_task *take_first(struct line *l)
 
 /* ------------------------------------------------------------------ the thread */
 
-static void *thread_main(void *arg)
+static void *disk_main(void *arg)
 {
     struct line *l = arg;
     struct disk *c = l->disk;
 
     pthread_mutex_lock(&c->mutex);
     while (!c->stop) {
-        struct disk_task *t = take_first(l);
+        struct disk_task *t = take_first_task(l);
 
         if (!t) {
             pthread_cond_wait(&l->cond, &c->mutex);
@@ -83,7 +83,7 @@ static void on_wake(struct sh_loop *l, void *arg)
             c->done = t->next;
             if (!c->done)
                 c->done_tail = &c->done;
-            line_of(c, t)->n--;
+            line_of_task(c, t)->n--;
         }
         pthread_mutex_unlock(&c->mutex);
         if (!t)
@@ -92,9 +92,9 @@ static void on_wake(struct sh_loop *l, void *arg)
     }
 }
 
-static int start(struct line *l, struct sh_err *err)
+static int start_line(struct line *l, struct sh_err *err)
 {
-    int native = pthread_create(&l->thread, NULL, thread_main, l);
+    int native = pthread_create(&l->thread, NULL, disk_main, l);
 
     if (native)
         return SH_FAIL(err, SH_E_NOMEM, "could not start a disk thread (error %d)", native);
@@ -120,7 +120,7 @@ int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err)
     }
     sh_loop_on_wake(l, on_wake, c);
     for (int i = 0; !rc && i < N_LINES; i++)
-        rc = start(&c->lines[i], err);
+        rc = start_line(&c->lines[i], err);
     if (rc) {
         disk_free(c);
         return rc;
@@ -145,7 +145,7 @@ void disk_free(struct disk *c)
     for (int i = 0; i < N_LINES; i++) {
         struct disk_task *t;
 
-        while ((t = take_first(&c->lines[i]))) {
+        while ((t = take_first_task(&c->lines[i]))) {
             SH_FAIL(&t->err, SH_E_CANCELLED, "the executor stopped before it was done");
             t->done(t);
         }
@@ -157,7 +157,7 @@ void disk_free(struct disk *c)
 
 int disk_submit(struct disk *c, struct disk_task *t, struct sh_err *err)
 {
-    struct line *l = line_of(c, t);
+    struct line *l = line_of_task(c, t);
     int rc = SH_OK;
 
     t->next = NULL;

@@ -49,7 +49,7 @@ int disk_replace_file(const char *path, const struct sh_buf *b, const char *what
     return rc;
 }
 
-static int write_losses(const struct disk_task *t, struct sh_err *err)
+static int write_losses_file(const struct disk_task *t, struct sh_err *err)
 {
     size_t n = t->n_losses;
     struct sh_buf b;
@@ -99,7 +99,7 @@ void disk_work(struct disk_task *t)
         wrote = rc == SH_OK;
     }
     if (!rc && t->losses_path)
-        rc = write_losses(t, &t->err);
+        rc = write_losses_file(t, &t->err);
     if (!rc && t->digest_path)
         rc = hash_file(t->digest_path, t, &t->err);
     if (!rc && t->remove_path)

@@ -54,8 +54,8 @@ static void on_done(struct transfer_task *t)
     free_push(p);
 }
 
-static int make_url(const struct files *f, const struct push_conf *c, const char *file, char **out,
-                    struct sh_err *err)
+static int make_push_url(const struct files *f, const struct push_conf *c, const char *file,
+                         char **out, struct sh_err *err)
 {
     bool is_published = c->publish && strcmp(c->publish, file) == 0;
     struct sh_buf b;
@@ -81,7 +81,7 @@ int push_start(const struct files *f, const struct push_conf *c, push_done_fn *d
 
     *out = NULL;
     for (size_t i = 0; !rc && i < PUSH_MAX && c->files[i]; i++) {
-        rc = make_url(f, c, c->files[i], &p->url[i], err);
+        rc = make_push_url(f, c, c->files[i], &p->url[i], err);
         if (!rc)
             rc = sh_asprintf(err, &p->file[i], "%s/%s", c->dir, c->files[i]);
     }
@@ -124,7 +124,7 @@ int push_own_dir(const struct files *f, char **out, struct sh_err *err)
 }
 
 /* TAKES dir; NULL is allowed. */
-static void forget(const struct files *f, char *dir)
+static void forget_result(const struct files *f, char *dir)
 {
     struct push *p = dir ? calloc(1, sizeof(*p)) : NULL;
 
@@ -148,7 +148,7 @@ void push_forget_job(const struct files *f, const char *dir)
     if (rename(dir, to))
         free(to);
     else
-        forget(f, to);
+        forget_result(f, to);
 }
 
 void push_remove_dir(const struct files *f, const char *dir)
@@ -156,10 +156,10 @@ void push_remove_dir(const struct files *f, const char *dir)
     char *copy = NULL;
 
     if (f->transfers && sh_strdup(dir, &copy, NULL) == SH_OK)
-        forget(f, copy);
+        forget_result(f, copy);
 }
 
-static bool is_old(DIR *d, const char *name)
+static bool is_old_result(DIR *d, const char *name)
 {
     struct stat st;
 
@@ -175,7 +175,7 @@ static bool has_young_result(const char *dir)
     struct dirent *e;
 
     while (d && (e = readdir(d)))
-        found |= result_file_is(e->d_name) && !is_old(d, e->d_name);
+        found |= result_file_is(e->d_name) && !is_old_result(d, e->d_name);
     if (d)
         closedir(d);
     return found;

@@ -50,8 +50,8 @@ static int write_at(struct result_file *f, const void *data, size_t n, uint64_t 
                : SH_FAIL_ERRNO(err, SH_E_IO, "could not write the result");
 }
 
-static int read_at(const struct result_file *f, void *to, size_t n, uint64_t off,
-                   struct sh_err *err)
+static int read_result_at(const struct result_file *f, void *to, size_t n, uint64_t off,
+                          struct sh_err *err)
 {
     ssize_t got = sh_pread_all(f->fd, to, n, off);
 
@@ -66,7 +66,7 @@ static int hash_range(const struct result_file *f, uint64_t off, uint64_t n, str
 {
     while (n > 0) {
         size_t k = (size_t)SH_MIN(n, (uint64_t)CHUNK);
-        int rc = read_at(f, f->chunk, k, off, err);
+        int rc = read_result_at(f, f->chunk, k, off, err);
 
         if (!rc)
             rc = sh_sha256_update(a, f->chunk, k, err);
@@ -118,7 +118,7 @@ static int reset_sums(struct result_file *f, struct sh_err *err)
 
 /* ------------------------------------------------------------------ an earlier attempt's part */
 
-static char *path_of(const struct result_file *f, const char *name, struct sh_err *err)
+static char *result_path(const struct result_file *f, const char *name, struct sh_err *err)
 {
     char *path = NULL;
 
@@ -134,7 +134,7 @@ static bool is_part(const char *name)
 }
 
 /* Of the start that made it; those without a number are older than numbers. */
-static int64_t number_of(const char *part)
+static int64_t batch_number(const char *part)
 {
     const size_t n = strlen(part) - strlen(PART_PREFIX) - strlen(PART_SUFFIX);
     char number[24];
@@ -155,7 +155,7 @@ static const struct dirent *next_part(const struct result_file *f, DIR *d, int *
     do {
         errno = 0;
         e = readdir(d);
-    } while (e && (!is_part(e->d_name) || number_of(e->d_name) > f->placement));
+    } while (e && (!is_part(e->d_name) || batch_number(e->d_name) > f->placement));
     if (!e && errno)
         *rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not look for the part of a result");
     return e;
@@ -177,8 +177,8 @@ static int find_part(const struct result_file *f, DIR *d, char name[static NAME_
     name[0] = '\0';
     rewinddir(d);
     while ((e = next_part(f, d, &rc, err)))
-        if (!name[0] || number_of(e->d_name) > best) {
-            best = number_of(e->d_name);
+        if (!name[0] || batch_number(e->d_name) > best) {
+            best = batch_number(e->d_name);
             sh_strlcpy(name, e->d_name, NAME_MAX + 1);
         }
     return rc;
@@ -186,7 +186,7 @@ static int find_part(const struct result_file *f, DIR *d, char name[static NAME_
 
 /* Takes the newest part of an earlier start under our name and removes any other: an older one is
  * of a start that had lost the job as it made it. */
-static int take_over(struct result_file *f, bool *found, struct sh_err *err)
+static int take_over_part(struct result_file *f, bool *found, struct sh_err *err)
 {
     DIR *d = opendir(f->dir);
     const struct dirent *e;
@@ -251,8 +251,8 @@ static int copy_published(const struct result_file *f, const char *path, bool *f
 }
 
 /* *ok: the file is ours and holds what it held when the digest was taken. */
-static int check_part(struct result_file *f, const struct result_file_conf *c, bool *ok,
-                      struct sh_err *err)
+static int check_result_part(struct result_file *f, const struct result_file_conf *c, bool *ok,
+                             struct sh_err *err)
 {
     char digest[SH_SHA256_HEX] = "";
     struct stat st;
@@ -263,7 +263,7 @@ static int check_part(struct result_file *f, const struct result_file_conf *c, b
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not look at the part of a result");
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes || f->head_bytes > CHUNK)
         return SH_OK;
-    rc = read_at(f, f->chunk, f->head_bytes, 0, err);
+    rc = read_result_at(f, f->chunk, f->head_bytes, 0, err);
     if (rc || memcmp(f->chunk, f->head, f->head_bytes) != 0)
         return rc;
     for (size_t i = 0; !rc && i < f->n_columns; i++)
@@ -276,11 +276,11 @@ static int check_part(struct result_file *f, const struct result_file_conf *c, b
 }
 
 /* f->fd stays -1 when there is nothing to go on with. *is_taken: it was an earlier start's. */
-static int open_part(struct result_file *f, const struct result_file_conf *c, const char *path,
-                     bool *is_taken, struct sh_err *err)
+static int open_result_part(struct result_file *f, const struct result_file_conf *c,
+                            const char *path, bool *is_taken, struct sh_err *err)
 {
     bool ok = false;
-    int rc = take_over(f, &ok, err);
+    int rc = take_over_part(f, &ok, err);
 
     *is_taken = ok;
     if (!rc && !ok && c->resume_at > 0)
@@ -291,7 +291,7 @@ static int open_part(struct result_file *f, const struct result_file_conf *c, co
         f->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (f->fd < 0)
             return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open the part of a result");
-        rc = check_part(f, c, &ok, err);
+        rc = check_result_part(f, c, &ok, err);
         if (rc || ok) {
             f->at = rc ? 0 : c->resume_at;
             return rc;
@@ -325,7 +325,8 @@ static int new_part(struct result_file *f, const char *path, struct sh_err *err)
     return rc;
 }
 
-static int lay_out(struct result_file *f, const struct result_file_conf *c, struct sh_err *err)
+static int lay_out_result(struct result_file *f, const struct result_file_conf *c,
+                          struct sh_err *err)
 {
     uint64_t off = 0;
     int rc =
@@ -367,13 +368,13 @@ int result_file_open(const struct result_file_conf *c, struct result_file **out,
     if (!rc && (f->dir_fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         rc = SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open the job's folder");
     if (!rc)
-        rc = lay_out(f, c, err);
+        rc = lay_out_result(f, c, err);
     if (!rc)
         rc = sh_asprintf(err, &f->part, PART_PREFIX "%" PRId64 PART_SUFFIX, f->placement);
-    if (!rc && !(path = path_of(f, f->part, err)))
+    if (!rc && !(path = result_path(f, f->part, err)))
         rc = SH_E_NOMEM;
     if (!rc)
-        rc = open_part(f, c, path, &is_taken, err);
+        rc = open_result_part(f, c, path, &is_taken, err);
     if (!rc && f->fd < 0)
         rc = new_part(f, path, err);
     /* A later start that began before a new part was there has not taken it over, and will not. One
@@ -461,7 +462,7 @@ static int read_back(const struct result_file *f, char digest[static SH_SHA256_H
 int result_file_finish(struct result_file *f, char digest[static SH_SHA256_HEX], uint64_t *bytes,
                        struct sh_err *err)
 {
-    char *from = path_of(f, f->part, err), *to = path_of(f, RESULT_FILE_NAME, err);
+    char *from = result_path(f, f->part, err), *to = result_path(f, RESULT_FILE_NAME, err);
     int rc = from && to ? SH_OK : SH_E_NOMEM;
 
     *bytes = f->bytes;
@@ -493,7 +494,7 @@ const char *result_file_part(const struct result_file *f)
 
 void result_file_discard(struct result_file *f)
 {
-    char *path = path_of(f, f->part, NULL);
+    char *path = result_path(f, f->part, NULL);
 
     if (path)
         unlink(path);

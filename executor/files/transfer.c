@@ -55,7 +55,7 @@ struct transfers {
 /* ------------------------------------------------------------------ one answer */
 
 /* Why the API does not do it. */
-static int refusal(const struct sh_http_reply *r, const char *path, struct sh_err *err)
+static int reply_refusal(const struct sh_http_reply *r, const char *path, struct sh_err *err)
 {
     const char *text;
     json_t *j = NULL;
@@ -82,7 +82,7 @@ static int call(struct transfer_line *l, struct sh_http_req *q, struct sh_http_r
     q->stop = &l->task->stop;
     q->timeout_ms = STILL_MS;
     rc = sh_http_call(l->http, q, r, err);
-    return rc || r->status < 300 ? rc : refusal(r, q->path, err);
+    return rc || r->status < 300 ? rc : reply_refusal(r, q->path, err);
 }
 
 /* ------------------------------------------------------------------ again and again */
@@ -94,7 +94,7 @@ static bool is_passing(const struct sh_err *e)
            e->rc == SH_E_NOMEM;
 }
 
-static void count(const struct transfer_line *l, const char *result)
+static void count_transfer(const struct transfer_line *l, const char *result)
 {
     sh_metric_add(M_shunt_blob_transfers_total,
                   SH_LABELS(l->h->conf.executor, l->way == TRANSFER_IN ? "in" : "out", result), 1);
@@ -129,7 +129,7 @@ static bool again(struct transfer_line *l, struct attempts *a, int64_t moved, st
     }
     if (!is_passing(one) || now - a->first_ns >= most_ns)
         return false;
-    count(l, "retry");
+    count_transfer(l, "retry");
     SH_WARN("blob.retry", "code=%s ms=%" PRId64 " msg=\"%s\"", sh_rc_name(one->rc), a->pause_ms,
             one->msg);
     wait_a_while(l, a->pause_ms);
@@ -138,10 +138,10 @@ static bool again(struct transfer_line *l, struct attempts *a, int64_t moved, st
     return true;
 }
 
-static int settle(const struct transfer_line *l, const struct sh_err *one, uint64_t bytes,
-                  struct sh_err *err)
+static int settle_try(const struct transfer_line *l, const struct sh_err *one, uint64_t bytes,
+                      struct sh_err *err)
 {
-    count(l, one->rc ? sh_rc_name(one->rc) : "ok");
+    count_transfer(l, one->rc ? sh_rc_name(one->rc) : "ok");
     if (one->rc)
         return sh_err_copy(err, one);
     sh_metric_add(M_shunt_blob_bytes_total,
@@ -167,7 +167,7 @@ int transfer_size(struct transfer_line *l, const char *path, uint64_t *bytes, st
         *bytes = one.rc ? 0 : (uint64_t)r.content_bytes;
         sh_http_reply_fini(&r);
     } while (one.rc && again(l, &a, 0, &one));
-    return one.rc ? settle(l, &one, 0, err) : SH_OK;
+    return one.rc ? settle_try(l, &one, 0, err) : SH_OK;
 }
 
 struct incoming {
@@ -202,7 +202,8 @@ static int get_once(struct transfer_line *l, struct incoming *in, struct sh_err 
 }
 
 /* digest: NULL: the ETag's. A part that is wrong is emptied. */
-static int check(struct incoming *in, const char *digest, uint64_t *bytes, struct sh_err *err)
+static int check_received(struct incoming *in, const char *digest, uint64_t *bytes,
+                          struct sh_err *err)
 {
     char hex[SH_SHA256_HEX], want[80];
     int rc = SH_OK;
@@ -233,7 +234,8 @@ static void get_all(struct transfer_line *l, struct incoming *in, const char *di
                 continue;
             return;
         }
-        if (!check(in, digest, bytes, one) || one->rc != SH_E_IO || ++n_damaged == MAX_DAMAGED)
+        if (!check_received(in, digest, bytes, one) || one->rc != SH_E_IO ||
+            ++n_damaged == MAX_DAMAGED)
             return;
         SH_WARN("blob.damaged", "path=%s msg=\"%s\"", in->path, one->msg);
         *one = (struct sh_err){0};
@@ -258,7 +260,7 @@ int transfer_get(struct transfer_line *l, const char *path, const char *digest, 
     close(in.fd);
     if (one.rc)
         unlink(part); /* it counts nowhere */
-    return settle(l, &one, bytes, err);
+    return settle_try(l, &one, bytes, err);
 }
 
 /* ------------------------------------------------------------------ out */
@@ -325,12 +327,12 @@ int transfer_put(struct transfer_line *l, const char *path, const char *from, st
         }
     if (o.fd >= 0)
         close(o.fd);
-    return settle(l, &one, (uint64_t)o.bytes, err);
+    return settle_try(l, &one, (uint64_t)o.bytes, err);
 }
 
 /* ------------------------------------------------------------------ threads */
 
-static struct transfer_task *take(struct transfers *h, enum transfer_way way)
+static struct transfer_task *take_transfer(struct transfers *h, enum transfer_way way)
 {
     struct transfer_task *t = h->todo[way];
 
@@ -347,14 +349,14 @@ const atomic_bool *transfer_ends(const struct transfer_line *l)
     return &l->h->stop;
 }
 
-static void *thread_main(void *arg)
+static void *transfer_main(void *arg)
 {
     struct transfer_line *l = arg;
     struct transfers *h = l->h;
 
     pthread_mutex_lock(&h->mutex);
     while (!atomic_load(&h->stop)) {
-        l->task = take(h, l->way);
+        l->task = take_transfer(h, l->way);
         if (!l->task) {
             pthread_cond_wait(&h->cond, &h->mutex);
             continue;
@@ -408,7 +410,7 @@ void transfer_submit(struct transfers *h, enum transfer_way way, struct transfer
 
 /* ------------------------------------------------------------------ life */
 
-static int read_key(struct transfers *h, const char *path, struct sh_err *err)
+static int read_push_key(struct transfers *h, const char *path, struct sh_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, h->key, sizeof(h->key) - 1) : -1;
@@ -441,7 +443,7 @@ static int start_lines(struct transfers *h, struct sh_err *err)
                 return rc;
             l->h = h;
             l->way = (enum transfer_way)way;
-            native = pthread_create(&l->thread, NULL, thread_main, l);
+            native = pthread_create(&l->thread, NULL, transfer_main, l);
             if (native)
                 return SH_FAIL(err, SH_E_NOMEM, "could not start a thread for blobs (error %d)",
                                native);
@@ -471,7 +473,7 @@ int transfers_new(const struct transfer_conf *c, struct sh_loop *loop, struct tr
     if (!rc)
         rc = sh_io_add(loop, h->event, SH_IO_READ, on_event, h, &h->io, err);
     if (!rc)
-        rc = read_key(h, c->key_file, err);
+        rc = read_push_key(h, c->key_file, err);
     if (!rc)
         rc = start_lines(h, err);
     if (rc) {
@@ -504,7 +506,7 @@ void transfers_free(struct transfers *h)
     if (h->event >= 0)
         on_event(h->loop, h->event, 0, h);
     for (int way = 0; way < TRANSFER_N_WAYS; way++)
-        for (struct transfer_task *t; (t = take(h, (enum transfer_way)way));) {
+        for (struct transfer_task *t; (t = take_transfer(h, (enum transfer_way)way));) {
             SH_FAIL(&t->err, SH_E_CANCELLED,
                     "the executor stopped before the file was transferred");
             t->done(t);

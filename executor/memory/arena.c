@@ -90,7 +90,7 @@ uint32_t arena_find(const struct arena *a, uint32_t block)
 }
 
 /* Lets a segment begin at the block. There is room: each has one block at least. */
-static uint32_t cut(struct arena *a, uint32_t block)
+static uint32_t cut_segment(struct arena *a, uint32_t block)
 {
     uint32_t i = arena_find(a, block);
     struct arena_seg *s = &a->segs[i];
@@ -106,7 +106,7 @@ static uint32_t cut(struct arena *a, uint32_t block)
 }
 
 /* Joins neighbours that agree, among the segments [from, to) and the one on each side. */
-static void join(struct arena *a, uint32_t from, uint32_t to)
+static void join_segments(struct arena *a, uint32_t from, uint32_t to)
 {
     uint32_t last = from > 0 ? from - 1 : 0;
     const uint32_t end = SH_MIN(to + 1, a->n_segs);
@@ -126,15 +126,16 @@ static void join(struct arena *a, uint32_t from, uint32_t to)
 }
 
 /* The segments of a range, cut out of what they were part of, for the caller to change and join. */
-static uint32_t cut_out(struct arena *a, struct arena_range r, uint32_t *end)
+static uint32_t cut_range(struct arena *a, struct arena_range r, uint32_t *end)
 {
-    uint32_t from = cut(a, r.first);
+    uint32_t from = cut_segment(a, r.first);
 
-    *end = cut(a, r.first + r.n);
+    *end = cut_segment(a, r.first + r.n);
     return from;
 }
 
-static int check(const struct arena *a, struct arena_range r, bool want_free, struct sh_err *err)
+static int check_arena_range(const struct arena *a, struct arena_range r, bool want_free,
+                             struct sh_err *err)
 {
     if (r.first > a->n || r.n > a->n - r.first)
         return SH_FAIL(err, SH_E_BUG, "blocks %u+%u lie outside of the arena of %u", r.first, r.n,
@@ -150,17 +151,17 @@ static int check(const struct arena *a, struct arena_range r, bool want_free, st
 int arena_take(struct arena *a, struct arena_range r, enum arena_kind k, uint32_t owner,
                struct sh_err *err)
 {
-    int rc = check(a, r, true, err);
+    int rc = check_arena_range(a, r, true, err);
     uint32_t from, end;
 
     if (rc)
         return rc;
-    from = cut_out(a, r, &end);
+    from = cut_range(a, r, &end);
     for (uint32_t i = from; i < end; i++) {
         a->segs[i].kind = k;
         a->segs[i].owner = owner;
     }
-    join(a, from, end);
+    join_segments(a, from, end);
     a->count[ARENA_FREE] -= r.n;
     a->count[k] += r.n;
     return SH_OK;
@@ -168,40 +169,40 @@ int arena_take(struct arena *a, struct arena_range r, enum arena_kind k, uint32_
 
 int arena_give(struct arena *a, struct arena_range r, uint32_t tag, struct sh_err *err)
 {
-    int rc = check(a, r, false, err);
+    int rc = check_arena_range(a, r, false, err);
     uint32_t from, end;
 
     if (rc)
         return rc;
-    from = cut_out(a, r, &end);
+    from = cut_range(a, r, &end);
     for (uint32_t i = from; i < end; i++) {
         struct arena_seg *s = &a->segs[i];
 
         a->count[s->kind] -= s->n;
         *s = (struct arena_seg){.first = s->first, .n = s->n, .kind = ARENA_FREE, .tag = tag};
     }
-    join(a, from, end);
+    join_segments(a, from, end);
     a->count[ARENA_FREE] += r.n;
     return SH_OK;
 }
 
 void arena_set_tag(struct arena *a, struct arena_range r, uint32_t tag)
 {
-    uint32_t end, from = cut_out(a, r, &end);
+    uint32_t end, from = cut_range(a, r, &end);
 
     for (uint32_t i = from; i < end; i++)
         a->segs[i].tag = tag;
-    join(a, from, end);
+    join_segments(a, from, end);
 }
 
 void arena_scrubbed(struct arena *a, struct arena_range r)
 {
-    uint32_t end, from = cut_out(a, r, &end);
+    uint32_t end, from = cut_range(a, r, &end);
 
     for (uint32_t i = from; i < end; i++)
         if (a->segs[i].tag == ARENA_SCRUBBING)
             a->segs[i].tag = ARENA_CLEAN;
-    join(a, from, end);
+    join_segments(a, from, end);
 }
 
 bool arena_has_tag(const struct arena *a, struct arena_range r, uint32_t tag)

@@ -5,14 +5,14 @@
 
 #include <stdlib.h>
 
-static int by_use(const void *a, const void *b)
+static int by_image_use(const void *a, const void *b)
 {
     const struct leave_image *x = a, *y = b;
 
     return (x->last_use_ns < y->last_use_ns) - (x->last_use_ns > y->last_use_ns);
 }
 
-static int by_tag(const void *a, const void *b)
+static int by_image_tag(const void *a, const void *b)
 {
     const struct leave_image *x = a, *y = b;
 
@@ -24,12 +24,12 @@ struct part { /* of the limit */
 };
 
 /* Numbers the tenants. */
-static struct part part_of(struct leave_image *v, size_t n, uint64_t limit)
+static struct part part_of_tenants(struct leave_image *v, size_t n, uint64_t limit)
 {
     struct part p = {.rest = (double)limit};
 
     if (n > 1)
-        qsort(v, n, sizeof(*v), by_tag);
+        qsort(v, n, sizeof(*v), by_image_tag);
     for (size_t i = 0; i < n; i++) {
         const bool is_first = i == 0 || v[i].tag != v[i - 1].tag;
 
@@ -42,37 +42,37 @@ static struct part part_of(struct leave_image *v, size_t n, uint64_t limit)
 }
 
 /* What the tenant of v[i] holds. */
-static uint64_t *held(struct leave_image *v, size_t i)
+static uint64_t *held_bytes(struct leave_image *v, size_t i)
 {
     return &v[v[i].tenant].held;
 }
 
-static bool is_over(struct leave_image *v, size_t i, const struct part *p)
+static bool is_over_part(struct leave_image *v, size_t i, const struct part *p)
 {
     const double more = p->shares > 0 ? SH_MAX(p->rest, 0.0) * v[i].share / p->shares : 0;
 
-    return (double)*held(v, i) > (double)v[i].min_bytes + more;
+    return (double)*held_bytes(v, i) > (double)v[i].min_bytes + more;
 }
 
 uint64_t leave_choose(struct leave_image *v, size_t n, uint64_t limit, uint32_t only_tag,
                       uint64_t bytes)
 {
-    const struct part p = part_of(v, n, limit);
+    const struct part p = part_of_tenants(v, n, limit);
     uint64_t freed = 0;
 
     if (n > 1)
-        qsort(v, n, sizeof(*v), by_use);
+        qsort(v, n, sizeof(*v), by_image_use);
     for (size_t i = 0; i < n; i++) { /* what was used last fills the min */
         v[i].may_leave = v[i].may_leave && (only_tag == LEAVE_ANY || v[i].tag == only_tag) &&
-                         *held(v, i) >= v[i].min_bytes;
-        *held(v, i) += v[i].bytes;
+                         *held_bytes(v, i) >= v[i].min_bytes;
+        *held_bytes(v, i) += v[i].bytes;
     }
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = n; i-- > 0 && freed < bytes;) {
-            if (!v[i].may_leave || v[i].leaves || (pass == 0 && !is_over(v, i, &p)))
+            if (!v[i].may_leave || v[i].leaves || (pass == 0 && !is_over_part(v, i, &p)))
                 continue;
             v[i].leaves = true;
-            *held(v, i) -= v[i].bytes;
+            *held_bytes(v, i) -= v[i].bytes;
             freed += v[i].bytes;
         }
     return freed;

@@ -158,7 +158,7 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
     return SH_OK;
 }
 
-static void cut(struct residency *r, uint32_t id, uint32_t blocks, uint32_t tag)
+static void cut_image(struct residency *r, uint32_t id, uint32_t blocks, uint32_t tag)
 {
     struct image *im = &r->images[id];
 
@@ -173,12 +173,12 @@ static void cut(struct residency *r, uint32_t id, uint32_t blocks, uint32_t tag)
 
 void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks)
 {
-    cut(r, id, blocks, r->images[id].conf.tag);
+    cut_image(r, id, blocks, r->images[id].conf.tag);
 }
 
 void residency_forget(struct residency *r, uint32_t id, uint32_t blocks)
 {
-    cut(r, id, blocks, ARENA_FOREIGN);
+    cut_image(r, id, blocks, ARENA_FOREIGN);
 }
 
 void residency_remove(struct residency *r, uint32_t id)
@@ -297,7 +297,7 @@ bool residency_yield(struct residency *r, bool yields)
 }
 
 /* The tag of who holds a segment; NONE: nobody. Ranges have it as owner. */
-static uint32_t holder(const struct residency *r, const struct arena_seg *g)
+static uint32_t segment_holder(const struct residency *r, const struct arena_seg *g)
 {
     if (g->kind == ARENA_FREE)
         return NONE;
@@ -310,7 +310,7 @@ uint32_t residency_used(const struct residency *r, uint32_t tag)
     const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
 
     for (uint32_t i = 0; i < n_segs; i++)
-        if (holder(r, &segs[i]) == tag)
+        if (segment_holder(r, &segs[i]) == tag)
             n += segs[i].n;
     return n;
 }
@@ -322,7 +322,7 @@ static void count_tenants(struct residency *r)
 
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < n_segs; i++) {
-            uint32_t tag = holder(r, &segs[i]);
+            uint32_t tag = segment_holder(r, &segs[i]);
             struct tenant *t = tag < r->n_tenants ? &r->tenants[tag] : NULL;
 
             if (t && pass == 0) {
@@ -544,8 +544,8 @@ static uint64_t most_chances(const struct residency *r)
 }
 
 /* Finds a window, evicting what stands there if that is allowed. */
-static int make_room(struct residency *r, const struct want *w, uint32_t *at_out,
-                     uint32_t *evicted_out, struct sh_err *err)
+static int make_image_room(struct residency *r, const struct want *w, uint32_t *at_out,
+                           uint32_t *evicted_out, struct sh_err *err)
 {
     const uint64_t rounds = w->may_evict ? (uint64_t)r->n_ring * most_chances(r) : 0;
     struct best b = search(r, w, 0, arena_blocks(r->arena));
@@ -591,11 +591,11 @@ static int find_place(struct residency *r, const struct want *w, uint32_t n, uin
     if (!rc && copy)
         rc = keep_below_max(copy, w, n, over, &evicted, err);
     if (!rc && copy)
-        rc = make_room(copy, w, &at, &evicted, err);
+        rc = make_image_room(copy, w, &at, &evicted, err);
     residency_free(copy);
     if (!rc && over)
         rc = keep_below_max(r, w, n, over, evicted_out, err);
-    return rc ? rc : make_room(r, w, at_out, evicted_out, err);
+    return rc ? rc : make_image_room(r, w, at_out, evicted_out, err);
 }
 
 /* What is neither pinned, nor sticky, nor this image. */
@@ -734,7 +734,7 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
     return evicted;
 }
 
-static int check_order(const struct residency *r, uint32_t n_used, struct sh_err *err)
+static int check_image_order(const struct residency *r, uint32_t n_used, struct sh_err *err)
 {
     uint32_t n = 0;
 
@@ -776,5 +776,5 @@ int residency_check(const struct residency *r, struct sh_err *err)
     }
     if (held != arena_count(r->arena, ARENA_IMAGE) || ring != r->n_ring)
         return SH_FAIL(err, SH_E_BUG, "sums of images and arena differ");
-    return check_order(r, n_used, err);
+    return check_image_order(r, n_used, err);
 }

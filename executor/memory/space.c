@@ -164,7 +164,7 @@ static void on_passed(void *arg)
 
 /* Notes what was just enqueued. If that fails the blocks are foreign to everyone: whoever takes
  * them scrubs them, behind it on the lane, and waits for that. */
-static int note(struct space *s, struct arena_range r, struct sh_err *err)
+static int note_pending(struct space *s, struct arena_range r, struct sh_err *err)
 {
     struct pending *p = calloc(1, sizeof(*p));
     int rc;
@@ -186,7 +186,7 @@ static int note(struct space *s, struct arena_range r, struct sh_err *err)
 
 /* ------------------------------------------------------------------ scrubbing */
 
-static int zero(struct space *s, size_t off, size_t bytes, struct sh_err *err)
+static int zero_bytes(struct space *s, size_t off, size_t bytes, struct sh_err *err)
 {
     int rc = tx_zero(s->tx, off, bytes, err);
 
@@ -197,10 +197,10 @@ static int zero(struct space *s, size_t off, size_t bytes, struct sh_err *err)
 
 static int scrub(struct space *s, struct arena_range r, struct sh_err *err)
 {
-    int rc = zero(s, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
+    int rc = zero_bytes(s, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
 
     if (!rc)
-        rc = note(s, r, err);
+        rc = note_pending(s, r, err);
     if (!rc)
         arena_set_tag(residency_arena(s->res), r, ARENA_SCRUBBING);
     return rc;
@@ -310,7 +310,7 @@ static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t
     was = arena_seg_at(residency_arena(s->res), p->range.first + p->range.n - 1).tag;
     if (was == tag || was == ARENA_CLEAN || was == ARENA_SCRUBBING)
         return SH_OK;
-    return zero(s, from, to - from, err);
+    return zero_bytes(s, from, to - from, err);
 }
 
 /* True: the head is on its way. Its old blocks may be somebody else's already, or soon. */
@@ -319,7 +319,7 @@ static bool move_head(struct space *s, const struct residency_place *p, size_t b
     if (tx_move(s->tx, (size_t)p->range.first * DEV_BLOCK, (size_t)p->had_first * DEV_BLOCK, bytes,
                 NULL))
         return false;
-    note(s, (struct arena_range){p->had_first, p->had_blocks}, NULL);
+    note_pending(s, (struct arena_range){p->had_first, p->had_blocks}, NULL);
     return true;
 }
 

@@ -34,7 +34,7 @@ static void begin_try(struct tenure *t, int64_t now_ns)
 }
 
 /* A state that has cost too much ends, but not within a try. */
-static void settle(struct tenure *t, int64_t now_ns)
+static void settle_tenure(struct tenure *t, int64_t now_ns)
 {
     const int64_t stood_ns = now_ns - t->since_ns;
 
@@ -54,7 +54,7 @@ static void settle(struct tenure *t, int64_t now_ns)
 }
 
 /* in_training: of that state; else of the other one. */
-static void cost(struct tenure *t, int64_t ns, bool in_training)
+static void add_cost(struct tenure *t, int64_t ns, bool in_training)
 {
     const int64_t less_or_more = t->holds_off == in_training ? -ns : ns;
 
@@ -70,7 +70,7 @@ static void count_free(struct tenure *t, int64_t now_ns)
     t->free_ns = now_ns;
     if (!t->claim.job)
         return;
-    cost(t, ns, false);
+    add_cost(t, ns, false);
     t->try_ns = SH_MAX(t->try_ns - ns, INT64_C(0));
 }
 
@@ -117,21 +117,21 @@ void tenure_pay(struct tenure *t, int64_t copy_ns, size_t n_behind, int64_t now_
     const int64_t waits = 1 + (int64_t)SH_MIN(n_behind, MAX_BEHIND);
 
     if (t->claim.job)
-        cost(t, t->weight * waits * SH_MIN(copy_ns, MAX_COPY_NS), true);
-    settle(t, now_ns);
+        add_cost(t, t->weight * waits * SH_MIN(copy_ns, MAX_COPY_NS), true);
+    settle_tenure(t, now_ns);
 }
 
 void tenure_lose(struct tenure *t, int64_t now_ns)
 {
     if (t->claim.job && t->weight && !t->holds_off)
-        cost(t, t->claim.step_ns, true);
-    settle(t, now_ns);
+        add_cost(t, t->claim.step_ns, true);
+    settle_tenure(t, now_ns);
 }
 
 void tenure_look(struct tenure *t, int64_t now_ns)
 {
     count_free(t, now_ns);
-    settle(t, now_ns);
+    settle_tenure(t, now_ns);
 }
 
 int64_t tenure_due_ns(const struct tenure *t)

@@ -148,8 +148,8 @@ double tx_backlog_ns(const struct tx *t)
 
 /* ------------------------------------------------------------------ single operations */
 
-static void count_bytes(const struct tx *t, const char *direction, enum tx_purpose why,
-                        size_t bytes)
+static void count_link_bytes(const struct tx *t, const char *direction, enum tx_purpose why,
+                             size_t bytes)
 {
     static const char *const NAME[TX_N_PURPOSES] = {[TX_WEIGHTS] = "weights",
                                                     [TX_INPUTS] = "inputs",
@@ -168,7 +168,7 @@ int tx_in(struct tx *t, enum tx_purpose why, size_t off, const void *host, size_
 
     if (rc)
         return rc;
-    count_bytes(t, "h2d", why, bytes);
+    count_link_bytes(t, "h2d", why, bytes);
     t->n_in++;
     t->busy_until_ns =
         SH_MAX(t->busy_until_ns, (double)sh_clock_ns()) + t->alpha_ns + t->beta_ns * (double)bytes;
@@ -181,7 +181,7 @@ int tx_out(struct tx *t, enum tx_purpose why, size_t off, void *host, size_t byt
     int rc = dev_mem_copy(t->mem, TX_LANE_OUT, DEV_D2H, off, host, bytes, err);
 
     if (!rc)
-        count_bytes(t, "d2h", why, bytes);
+        count_link_bytes(t, "d2h", why, bytes);
     return rc;
 }
 
@@ -190,7 +190,7 @@ int tx_move(struct tx *t, size_t dst, size_t src, size_t bytes, struct sh_err *e
     int rc = dev_mem_move(t->mem, TX_LANE_IN, dst, src, bytes, err);
 
     if (!rc)
-        count_bytes(t, "d2d", TX_WEIGHTS, bytes);
+        count_link_bytes(t, "d2d", TX_WEIGHTS, bytes);
     return rc;
 }
 
@@ -340,7 +340,7 @@ bool tx_image_busy(const struct tx_image *im)
  * start, perhaps beside other work, would be wrong for good. One copy counts as four times what was
  * known at most, for it may have stalled, and as a quarter at least: less than what its groups take
  * to begin, by what was measured once, says only that this was wrong. */
-static void learn(struct tx *t, const struct tx_image *im)
+static void learn_link(struct tx *t, const struct tx_image *im)
 {
     const double ns = (double)(im->arrived_ns - im->sent_ns) - t->alpha_ns * im->n_groups;
     double sample;
@@ -356,7 +356,7 @@ static void learn(struct tx *t, const struct tx_image *im)
 void tx_image_arrived(struct tx *t, struct tx_image *im)
 {
     im->arrived_ns = sh_clock_ns();
-    learn(t, im);
+    learn_link(t, im);
     SH_TRACE(.name = "weights", .track = "copies in", .begin_ns = im->sent_ns,
              .end_ns = im->arrived_ns, .bytes = im->copied_bytes);
     if (tx_load_is_last(t, im))

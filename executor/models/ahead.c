@@ -19,7 +19,7 @@ static struct tx *tx_of(const struct model *m)
     return store__env(m->store)->tx;
 }
 
-static bool is_quiet(const struct store *s)
+static bool is_store_quiet(const struct store *s)
 {
     const struct store_users *u = store__users(s);
 
@@ -31,7 +31,7 @@ static bool is_ahead(const struct model *m)
     return m->rest == MODEL_REST_AHEAD || m->rest == MODEL_REST_GIVEN_UP;
 }
 
-static struct model *find(struct store *s)
+static struct model *find_ahead(struct store *s)
 {
     struct model *m = store_next(s, NULL);
 
@@ -40,19 +40,19 @@ static struct model *find(struct store *s)
     return m;
 }
 
-static void count(const struct model *m, uint64_t bytes, const char *outcome)
+static void count_ahead(const struct model *m, uint64_t bytes, const char *outcome)
 {
     sh_metric_add(M_shunt_ahead_bytes_total, SH_LABELS(store__env(m->store)->executor, outcome),
                   (double)bytes);
 }
 
-static void give_up(struct model *m)
+static void stop_coming(struct model *m)
 {
     const uint64_t sent = m->tx.sent_bytes;
 
     m->rest = MODEL_REST_NONE;
-    count(m, sent - m->at.resident, "brought");
-    count(m, m->image_bytes - sent, "given_up");
+    count_ahead(m, sent - m->at.resident, "brought");
+    count_ahead(m, m->image_bytes - sent, "given_up");
     tx_image_fini(&m->tx);
     model_unpin(m);
     residency_forget(space_residency(store__env(m->store)->space), m->res,
@@ -83,20 +83,20 @@ static void on_group(void *arg)
         return; /* somebody else has sent the rest */
     if (!tx_load_waits(&m->tx)) {
         m->rest = MODEL_REST_NONE;
-        count(m, m->image_bytes - m->at.resident, "brought");
+        count_ahead(m, m->image_bytes - m->at.resident, "brought");
         model__arrived(m);
         store_tell_place(m);
         return;
     }
-    if (m->rest == MODEL_REST_GIVEN_UP || m->phase != MODEL_READY || !is_quiet(m->store) ||
+    if (m->rest == MODEL_REST_GIVEN_UP || m->phase != MODEL_READY || !is_store_quiet(m->store) ||
         !tx_load_is_last(tx_of(m), &m->tx))
-        give_up(m);
+        stop_coming(m);
     else
         await_group(m, tx_load_next(tx_of(m), &m->tx, NULL));
 }
 
 /* What is kept free for runs stays so. */
-static bool place(struct model *m, bool may_evict_stale)
+static bool place_ahead(struct model *m, bool may_evict_stale)
 {
     struct space *space = store__env(m->store)->space;
     const uint64_t bytes = m->image_bytes - model_resident_bytes(m);
@@ -107,15 +107,15 @@ static bool place(struct model *m, bool may_evict_stale)
     return space_has_spare(space, bytes) && !model__place(m, false, &hit, NULL) && m->is_placed;
 }
 
-static void bring(struct model *m, bool may_evict_stale)
+static void bring_to_device(struct model *m, bool may_evict_stale)
 {
     const struct store_env *env = store__env(m->store);
     const double *layer_ns;
 
     if (m->phase != MODEL_READY || !m->has_image || m->tier.at != TIER_HOST ||
-        tx_image_busy(&m->tx) || find(m->store) || !is_quiet(m->store) ||
+        tx_image_busy(&m->tx) || find_ahead(m->store) || !is_store_quiet(m->store) ||
         tx_backlog_ns(env->tx) > 0 || !model_batch(m, 1, &layer_ns) ||
-        !HOOK_ASK(env->hooks, has_memory, true) || !place(m, may_evict_stale))
+        !HOOK_ASK(env->hooks, has_memory, true) || !place_ahead(m, may_evict_stale))
         return;
     if (model_transmit_begin(m, layer_ns, NULL))
         return;
@@ -125,13 +125,13 @@ static void bring(struct model *m, bool may_evict_stale)
 
 void model_bring_ahead(struct model *m, bool may_evict_stale)
 {
-    bring(m, may_evict_stale);
+    bring_to_device(m, may_evict_stale);
     store_tell_place(m);
 }
 
 bool store_drop_ahead(struct store *s)
 {
-    struct model *m = find(s);
+    struct model *m = find_ahead(s);
 
     if (m)
         m->rest = MODEL_REST_GIVEN_UP;

@@ -28,14 +28,14 @@ struct fetch {
     int64_t began_ns, word_ns; /* word_ns: of the last answer */
 };
 
-static void set_state(struct fetch *f, enum fetch_state to)
+static void set_fetch_state(struct fetch *f, enum fetch_state to)
 {
     f->state = (enum fetch_state)sh_life_step(&FETCH_LIFE, f->state, to, f->model->handle);
 }
 
 /* ------------------------------------------------------------------ asking */
 
-static void end(struct fetch *f)
+static void end_fetch(struct fetch *f)
 {
     sh_link_free(f->link);
     f->link = NULL;
@@ -43,15 +43,15 @@ static void end(struct fetch *f)
     f->whole = (struct sh_shm){.fd = -1};
 }
 
-static void give_up(struct fetch *f, const char *why)
+static void give_up_fetch(struct fetch *f, const char *why)
 {
     SH_WARN("image.fetch", "version=%" PRId64 " model=%s bytes=%" PRIu64 " msg=\"%s\"",
             f->model->handle, f->model->name, f->got, why);
-    end(f);
-    set_state(f, FETCH_OVER);
+    end_fetch(f);
+    set_fetch_state(f, FETCH_OVER);
 }
 
-static void ask(struct fetch *f, struct sh_wire *w)
+static void ask_for_piece(struct fetch *f, struct sh_wire *w)
 {
     const uint64_t all = f->whole.base ? f->whole.bytes : PIECE;
 
@@ -74,7 +74,7 @@ static void on_up(struct sh_wire *w, void *arg)
     if (f->state != FETCH_ASKING)
         return;
     f->asked = f->got; /* what was on the way is lost */
-    ask(f, w);
+    ask_for_piece(f, w);
 }
 
 static void on_down(struct sh_wire *w, const struct sh_err *why, void *arg)
@@ -87,11 +87,11 @@ static void on_kept(void *arg)
 {
     struct fetch *f = arg;
 
-    set_state(f, FETCH_OVER);
+    set_fetch_state(f, FETCH_OVER);
     f->model->is_looked_at = false;
 }
 
-static void keep(struct fetch *f)
+static void keep_image(struct fetch *f)
 {
     struct model *m = f->model;
     const double s = (double)(sh_clock_ns() - f->began_ns) / 1e9;
@@ -101,15 +101,15 @@ static void keep(struct fetch *f)
             m->handle, m->name, f->whole.bytes, s * 1e3,
             (double)f->whole.bytes / 1e6 / SH_MAX(s, 1e-6));
     if (kept_dir_adopt(store__env(m->store)->kept, &m->kept, &f->whole, on_kept, f, &err)) {
-        give_up(f, err.msg);
+        give_up_fetch(f, err.msg);
         return;
     }
-    end(f);
-    set_state(f, FETCH_KEEPING);
+    end_fetch(f);
+    set_fetch_state(f, FETCH_KEEPING);
 }
 
 /* The size comes with the first piece. What host memory has no room for would not be loaded. */
-static int make_memory(struct fetch *f, uint64_t total, struct sh_err *err)
+static int make_fetch_memory(struct fetch *f, uint64_t total, struct sh_err *err)
 {
     int rc;
 
@@ -121,14 +121,14 @@ static int make_memory(struct fetch *f, uint64_t total, struct sh_err *err)
     return rc;
 }
 
-static int take(struct fetch *f, const struct msg_image_piece *p, struct sh_err *err)
+static int take_image_piece(struct fetch *f, const struct msg_image_piece *p, struct sh_err *err)
 {
     int rc = SH_OK;
 
     if (p->rc)
         return SH_FAIL(err, (int)p->rc, "it is not in the memory of the other executor any more");
     if (!f->whole.base)
-        rc = make_memory(f, p->total, err);
+        rc = make_fetch_memory(f, p->total, err);
     if (rc)
         return rc;
     if (p->total != f->whole.bytes || p->off != f->got || p->bytes.len == 0 ||
@@ -153,11 +153,11 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
     if (m->type != MSG_IMAGE_PIECE)
         SH_FAIL(&err, SH_E_PROTO, "%s is no answer", sh_msg_name(m->type));
     else
-        take(f, &m->u.image_piece, &err);
+        take_image_piece(f, &m->u.image_piece, &err);
     if (err.rc)
-        set_state(f, FETCH_WRONG);
+        set_fetch_state(f, FETCH_WRONG);
     else
-        ask(f, w);
+        ask_for_piece(f, w);
 }
 
 static unsigned n_under_way(struct store *s)
@@ -169,7 +169,7 @@ static unsigned n_under_way(struct store *s)
     return n;
 }
 
-static bool begin(struct model *m)
+static bool begin_fetch(struct model *m)
 {
     const struct store_env *env = store__env(m->store);
     struct sh_err err = {0};
@@ -181,7 +181,7 @@ static bool begin(struct model *m)
         return false;
     *f = (struct fetch){.model = m, .whole = {.fd = -1}};
     if (sh_link_new(env->loop, m->source, &h, &f->link, &err)) {
-        give_up(f, err.msg);
+        give_up_fetch(f, err.msg);
         return false;
     }
     f->began_ns = f->word_ns = sh_clock_ns();
@@ -198,7 +198,7 @@ bool fetch_delays(struct model *m)
     if (m->fetch)
         return fetch_is_under_way(m);
     return !m->is_quick && m->kept.path && m->source && m->source[0] &&
-           n_under_way(m->store) < FETCH_MOST && begin(m);
+           n_under_way(m->store) < FETCH_MOST && begin_fetch(m);
 }
 
 void fetch_tick(struct model *m, int64_t now_ns)
@@ -208,13 +208,13 @@ void fetch_tick(struct model *m, int64_t now_ns)
     if (!f || !f->link)
         return;
     if (f->state == FETCH_WRONG)
-        give_up(f, "the other executor does not have it any more, or what came was wrong");
+        give_up_fetch(f, "the other executor does not have it any more, or what came was wrong");
     else if (f->whole.base && f->got == f->whole.bytes)
-        keep(f);
+        keep_image(f);
     else if (now_ns - f->word_ns > FETCH_SILENT_NS)
-        give_up(f, "the other executor does not answer");
+        give_up_fetch(f, "the other executor does not answer");
     else if (now_ns - f->began_ns > FETCH_SILENT_NS + (int64_t)f->got * MOST_NS_PER_BYTE)
-        give_up(f, "it comes too slowly");
+        give_up_fetch(f, "it comes too slowly");
 }
 
 bool fetch_is_keeping(const struct model *m)
@@ -225,14 +225,14 @@ bool fetch_is_keeping(const struct model *m)
 void fetch_free(struct model *m)
 {
     if (m->fetch)
-        end(m->fetch);
+        end_fetch(m->fetch);
     free(m->fetch);
     m->fetch = NULL;
 }
 
 /* ------------------------------------------------------------------ answering */
 
-static struct model *find(struct store *s, const char *key)
+static struct model *find_kept_image(struct store *s, const char *key)
 {
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (m->phase == MODEL_READY && m->handle > 0 && m->tier.at == TIER_HOST && m->image.base &&
@@ -243,7 +243,8 @@ static struct model *find(struct store *s, const char *key)
 
 /* What lies before the image comes from the file, the image from memory. *n: bytes from off on; 0:
  * the file is gone. head: room for PIECE. */
-static const char *read_at(const struct model *m, uint64_t at, uint64_t off, size_t *n, char *head)
+static const char *read_image_at(const struct model *m, uint64_t at, uint64_t off, size_t *n,
+                                 char *head)
 {
     const size_t before = off < at ? (size_t)SH_MIN((uint64_t)*n, at - off) : 0;
     int fd;
@@ -264,7 +265,7 @@ static const char *read_at(const struct model *m, uint64_t at, uint64_t off, siz
 void fetch_answer(struct store *s, struct sh_wire *w, const struct msg_image_get *get)
 {
     static char head[PIECE];
-    const struct model *m = find(s, get->key);
+    const struct model *m = find_kept_image(s, get->key);
     struct sh_msg r = {.type = MSG_IMAGE_PIECE};
     struct msg_image_piece *p = &r.u.image_piece;
     uint32_t batches[MODEL_MAX_BATCHES];
@@ -278,7 +279,7 @@ void fetch_answer(struct store *s, struct sh_wire *w, const struct msg_image_get
         p->total = at + m->image_bytes;
         p->bytes.len = (size_t)SH_MIN((uint64_t)get->bytes, PIECE);
         if (get->off < p->total)
-            p->bytes.data = read_at(m, at, get->off, &p->bytes.len, head);
+            p->bytes.data = read_image_at(m, at, get->off, &p->bytes.len, head);
         else
             p->bytes.len = 0;
         p->rc = p->bytes.len ? 0 : SH_E_NOTFOUND;

@@ -34,7 +34,7 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-static uint64_t times(uint64_t a, uint64_t n)
+static uint64_t times_saturated(uint64_t a, uint64_t n)
 {
     return n && a > UINT64_MAX / n ? UINT64_MAX : a * n;
 }
@@ -42,10 +42,10 @@ static uint64_t times(uint64_t a, uint64_t n)
 /* An image, and a program in each worker: when all of them have it, which is soon. */
 static uint64_t in_all(const struct model *m, uint64_t image, uint64_t program)
 {
-    return plus(image, times(program, pool_size(store__env(m->store)->pool)));
+    return plus(image, times_saturated(program, pool_size(store__env(m->store)->pool)));
 }
 
-static uint64_t counted(const struct model *m)
+static uint64_t counted_bytes(const struct model *m)
 {
     return in_all(m, m->image.bytes, m->program_bytes);
 }
@@ -60,8 +60,8 @@ static void add_counted(const struct model *o, const struct model *m, uint64_t *
 {
     if (o == m || o->handle < 0)
         return;
-    *all = plus(*all, counted(o));
-    *tenant = o->tag == m->tag ? plus(*tenant, counted(o)) : *tenant;
+    *all = plus(*all, counted_bytes(o));
+    *tenant = o->tag == m->tag ? plus(*tenant, counted_bytes(o)) : *tenant;
 }
 
 static struct room room_for(const struct model *m)
@@ -85,7 +85,7 @@ uint64_t host_held(const struct model *m)
 
     for (size_t i = 0; i < pool_size(p); i++)
         n += worker_has_model(pool_at(p, i), m->handle);
-    return plus(m->image.bytes, times(m->program_bytes, n));
+    return plus(m->image.bytes, times_saturated(m->program_bytes, n));
 }
 
 uint64_t host_left(const struct model *m)

@@ -46,7 +46,7 @@ static bool is_hex(const char *s, size_t n)
 }
 
 /* " SIZE.SECONDS.NANOSECONDS" of a file: who builds or installs it anew changes it. */
-static int add_file(char **text, const char *path, struct sh_err *err)
+static int add_kept_file(char **text, const char *path, struct sh_err *err)
 {
     char *longer = NULL;
     struct stat st;
@@ -80,9 +80,9 @@ static int add_programs(const struct kept_dir *k, char **text, struct sh_err *er
     if (!rc)
         rc = sh_asprintf(err, &lib, "%s../lib/shunt-dev-%s.so", exe, k->device);
     if (!rc)
-        rc = add_file(text, worker, err);
+        rc = add_kept_file(text, worker, err);
     if (!rc)
-        rc = add_file(text, lib, err);
+        rc = add_kept_file(text, lib, err);
     free(worker);
     free(lib);
     return rc;
@@ -174,7 +174,7 @@ static void free_writing(struct writing *w)
 }
 
 /* On the thread. */
-static int write_file(struct disk_task *t, struct sh_err *err)
+static int write_kept_file(struct disk_task *t, struct sh_err *err)
 {
     struct writing *w = (struct writing *)t;
     int fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -211,7 +211,7 @@ static void on_written(struct disk_task *t)
     kept_dir_sweep(k);
 }
 
-static int copy(const void *from, size_t n, void *out, struct sh_err *err)
+static int copy_table(const void *from, size_t n, void *out, struct sh_err *err)
 {
     void *p = malloc(n + 1);
 
@@ -231,12 +231,12 @@ static int copy_tables(struct writing *w, const struct kept_about *a, const doub
     w->about = *a;
     w->about.layer_ends = NULL;
     w->about.batches = NULL;
-    rc = copy(a->layer_ends, a->n_layers * sizeof(*a->layer_ends), &w->about.layer_ends, err);
+    rc = copy_table(a->layer_ends, a->n_layers * sizeof(*a->layer_ends), &w->about.layer_ends, err);
     if (!rc)
-        rc = copy(a->batches, a->n_batches * sizeof(*a->batches), &w->about.batches, err);
+        rc = copy_table(a->batches, a->n_batches * sizeof(*a->batches), &w->about.batches, err);
     if (!rc)
-        rc = copy(layer_ns, (size_t)a->n_batches * a->n_layers * sizeof(*layer_ns), &w->layer_ns,
-                  err);
+        rc = copy_table(layer_ns, (size_t)a->n_batches * a->n_layers * sizeof(*layer_ns),
+                        &w->layer_ns, err);
     return rc;
 }
 
@@ -265,12 +265,12 @@ static int new_writing(struct kept_dir *k, struct writing **out, struct sh_err *
     if (!w)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a file to be written");
     *w = (struct writing){
-        .task = {.work = write_file, .done = on_written}, .k = k, .image = {.fd = -1}};
+        .task = {.work = write_kept_file, .done = on_written}, .k = k, .image = {.fd = -1}};
     *out = w;
     return SH_OK;
 }
 
-static int submit(struct writing *w, const struct kept_file *f, struct sh_err *err)
+static int submit_write(struct writing *w, const struct kept_file *f, struct sh_err *err)
 {
     struct kept_dir *k = w->k;
     int rc = sh_strdup(f->path, &w->path, err);
@@ -296,7 +296,7 @@ int kept_dir_write(struct kept_dir *k, const struct kept_file *f, struct kept_ab
     if (!rc)
         rc = map_image(w, image, err);
     if (!rc)
-        rc = submit(w, f, err);
+        rc = submit_write(w, f, err);
     if (rc)
         free_writing(w);
     return rc;
@@ -313,7 +313,7 @@ int kept_dir_adopt(struct kept_dir *k, const struct kept_file *f, struct sh_shm 
     w->image = *image;
     w->fn = fn;
     w->arg = arg;
-    rc = submit(w, f, err);
+    rc = submit_write(w, f, err);
     if (rc) { /* it stays the caller's */
         w->image = (struct sh_shm){.fd = -1};
         free_writing(w);
@@ -357,8 +357,8 @@ static bool is_being_written(int folder, const char *name)
     return is;
 }
 
-static int look(const struct kept_dir *k, int folder, const char *name, struct listing *out,
-                struct sh_err *err)
+static int look_at_file(const struct kept_dir *k, int folder, const char *name, struct listing *out,
+                        struct sh_err *err)
 {
     struct stat st;
     int rc;
@@ -382,7 +382,7 @@ static int look(const struct kept_dir *k, int folder, const char *name, struct l
     return SH_OK;
 }
 
-static int by_use(const void *a, const void *b)
+static int by_listed_use(const void *a, const void *b)
 {
     const struct file *x = a, *y = b;
 
@@ -395,7 +395,7 @@ static void evict(const struct kept_dir *k, int folder, struct listing *f)
     size_t n = 0;
 
     if (f->n > 1)
-        qsort(f->items, f->n, sizeof(*f->items), by_use);
+        qsort(f->items, f->n, sizeof(*f->items), by_listed_use);
     for (; n < f->n && f->bytes > limit; n++) {
         unlinkat(folder, f->items[n].name, 0);
         f->bytes -= f->items[n].bytes;
@@ -415,7 +415,7 @@ void kept_dir_sweep(const struct kept_dir *k)
     if (!rc)
         d = opendir(path);
     for (struct dirent *e; d && !rc && (e = readdir(d));)
-        rc = look(k, dirfd(d), e->d_name, &f, &err);
+        rc = look_at_file(k, dirfd(d), e->d_name, &f, &err);
     if (d)
         evict(k, dirfd(d), &f);
     if (rc)

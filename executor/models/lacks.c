@@ -45,7 +45,7 @@ static bool is_put_off(const struct model *m)
 
 /* A run waits for it, and only workers have it which take no runs now: they train, or hang. It is
  * compiled elsewhere at once, as one that nobody has. */
-static bool is_waited_for(struct store *s, const struct model *m)
+static bool is_model_waited_for(struct store *s, const struct model *m)
 {
     const struct store_users *u = store__users(s);
 
@@ -55,7 +55,8 @@ static bool is_waited_for(struct store *s, const struct model *m)
 
 bool lacks__is_due(struct store *s, const struct model *m, bool asked)
 {
-    return (m->phase == MODEL_BUILDING ? m->is_asked >= asked : asked && is_waited_for(s, m)) &&
+    return (m->phase == MODEL_BUILDING ? m->is_asked >= asked
+                                       : asked && is_model_waited_for(s, m)) &&
            !lacks__is_compiled_now(s, m->handle);
 }
 
@@ -73,24 +74,24 @@ static bool could_have(const struct model *m, const struct worker *w)
            (m->base == m || worker_has_model(w, m->base->handle));
 }
 
-static bool wants(struct store *s, const struct model *m, const struct worker *w)
+static bool wants_model(struct store *s, const struct model *m, const struct worker *w)
 {
     return could_have(m, w) && !is_put_off(m) && (is_for_all(m) || lacks__is_orphan(s, m));
 }
 
 /* What nobody serves comes first. */
-static bool is_before(const struct model *a, const struct model *b)
+static bool is_model_before(const struct model *a, const struct model *b)
 {
     return a->is_served == b->is_served ? loading_is_before(a, b) : b->is_served;
 }
 
 /* Looks at one, and notes how long what it finds will hold. */
-static void look_at(struct store *s, const struct model *m, const struct worker *w,
-                    struct lacks_seen *seen)
+static void look_at_model(struct store *s, const struct model *m, const struct worker *w,
+                          struct lacks_seen *seen)
 {
     if (!could_have(m, w))
         return;
-    seen->any = seen->any || wants(s, m, w);
+    seen->any = seen->any || wants_model(s, m, w);
     if (!is_for_all(m))
         seen->until_ns = 0; /* whether it is an orphan depends on its runs */
     else if (m->retry_ns < seen->until_ns && is_put_off(m))
@@ -108,9 +109,9 @@ bool lacks__any(struct store *s, const struct worker *w)
     *seen = (struct lacks_seen){
         .n_changes = n_changes, .n_own_changes = w->n_model_changes, .until_ns = INT64_MAX};
     for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m))
-        look_at(s, m, w, seen);
+        look_at_model(s, m, w, seen);
     for (const struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
-        look_at(s, m, w, seen);
+        look_at_model(s, m, w, seen);
     return seen->any;
 }
 
@@ -121,10 +122,10 @@ struct model *lacks__next(struct store *s, const struct worker *w)
     if (!lacks__any(s, w))
         return NULL;
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
-        if (wants(s, m, w) && (!best || is_before(m, best)))
+        if (wants_model(s, m, w) && (!best || is_model_before(m, best)))
             best = m;
     for (struct model *m = store_next_shape(s, NULL); m && !best; m = store_next_shape(s, m))
-        if (wants(s, m, w))
+        if (wants_model(s, m, w))
             best = m;
     return best;
 }
@@ -138,9 +139,9 @@ bool lacks_are_known(struct store *s)
         bool any = false;
 
         for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m))
-            any = any || wants(s, m, w);
+            any = any || wants_model(s, m, w);
         for (const struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
-            any = any || wants(s, m, w);
+            any = any || wants_model(s, m, w);
         if (any != lacks__any(s, w))
             return false;
     }

@@ -20,7 +20,7 @@ static const char *const STEPS[WORKER_N_LOADS] = {
 #undef X
 };
 
-static uint64_t file_bytes(const char *path)
+static uint64_t path_bytes(const char *path)
 {
     struct stat st;
 
@@ -39,7 +39,7 @@ int loading_name(struct model *m, const char *identity, struct sh_err *err)
                          &m->kept, err);
 }
 
-static void look(struct model *m, const char *identity)
+static void look_for_kept(struct model *m, const char *identity)
 {
     struct sh_err err = {0};
     char *weights = NULL;
@@ -48,7 +48,7 @@ static void look(struct model *m, const char *identity)
     if (sh_asprintf(&err, &weights, "%s/weights.safetensors", m->package) ||
         loading_name(m, identity, &err))
         sh_log_err(SH_LOG_WARN, "model.kept", &err);
-    m->weight_bytes = file_bytes(weights);
+    m->weight_bytes = path_bytes(weights);
     m->is_quick = kept_dir_has(&m->kept);
     free(weights);
 }
@@ -56,7 +56,7 @@ static void look(struct model *m, const char *identity)
 void loading_look(struct model *m, const char *identity)
 {
     if (!m->is_looked_at)
-        look(m, identity);
+        look_for_kept(m, identity);
 }
 
 static double expected_ns(const struct model *m)
@@ -93,7 +93,7 @@ static const struct worker *builder_of(struct store *s, const struct model *m)
 
 /* Of a model that a worker is at: the part of its time that is over, or by its steps, whichever
  * leaves more. */
-static double left_ns(struct store *s, const struct model *m)
+static double load_left_ns(struct store *s, const struct model *m)
 {
     double all = expected_ns(m);
 
@@ -106,11 +106,11 @@ struct loading_step loading_step_of(struct store *s, const struct model *m)
 {
     const struct worker *w = builder_of(s, m);
     struct loading_step out = {.step = "waiting"};
-    double left = left_ns(s, m);
+    double left = load_left_ns(s, m);
 
     for (const struct model *o = store_next(s, NULL); o && !w; o = store_next(s, o))
         if (o != m && o->phase == MODEL_BUILDING && (builder_of(s, o) || loading_is_before(o, m)))
-            left += left_ns(s, o);
+            left += load_left_ns(s, o);
     if (w) {
         const struct worker_ctl *c = worker_page(w);
         uint32_t step = atomic_load(&c->load_step);

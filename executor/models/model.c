@@ -121,7 +121,7 @@ uint64_t model__most_workspace(const struct model *m)
 }
 
 /* One that is named twice may stand for another: how much its runs need would not be known. */
-static int check_order(const struct msg_batch *b, size_t n, struct sh_err *err)
+static int check_batch_order(const struct msg_batch *b, size_t n, struct sh_err *err)
 {
     for (size_t i = 0; i < n; i++)
         if (b[i].batch == 0 || (i > 0 && b[i].batch <= b[i - 1].batch))
@@ -143,10 +143,10 @@ int model__read_batches(struct model *m, const struct msg_wk_model_done *d, stru
     rc = copy_blob(d->batches, &m->batches, err);
     if (!rc)
         rc = copy_blob(d->input_offs, &m->input_offs, err);
-    return rc ? rc : check_order(m->batches, n, err);
+    return rc ? rc : check_batch_order(m->batches, n, err);
 }
 
-static int read_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+static int read_model_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
 {
     size_t layers = d->layer_ends.len / sizeof(uint64_t);
     int rc = model__read_batches(m, d, err);
@@ -206,7 +206,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
 {
     const struct store_env *env = store__env(m->store);
     struct residency_image im = {.tag = m->tag};
-    int rc = read_tables(m, d, err);
+    int rc = read_model_tables(m, d, err);
 
     if (!rc)
         rc = model_check_fits(m, model__most_workspace(m), err);
@@ -234,7 +234,7 @@ fail: /* it may be built again */
     return rc;
 }
 
-static struct msg_batch *row_of(const struct model *m, uint32_t batch)
+static struct msg_batch *batch_row(const struct model *m, uint32_t batch)
 {
     for (uint32_t i = 0; i < m->n_batches; i++)
         if (m->batches[i].batch == batch)
@@ -255,14 +255,14 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
         return SH_FAIL(err, SH_E_PROTO, "the table of batch sizes of a model has the wrong size");
     memcpy(theirs, d->batches.data, d->batches.len);
     for (size_t i = 0; i < n; i++)
-        if (!row_of(m, theirs[i].batch))
+        if (!batch_row(m, theirs[i].batch))
             return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for a batch of %u",
                            theirs[i].batch);
-    rc = check_order(theirs, n, err);
+    rc = check_batch_order(theirs, n, err);
     if (!rc)
         rc = model_check_fits(m, most_workspace(theirs, n), err);
     for (size_t i = 0; !rc && i < n; i++) {
-        struct msg_batch *b = row_of(m, theirs[i].batch);
+        struct msg_batch *b = batch_row(m, theirs[i].batch);
 
         b->ws_bytes = SH_MAX(b->ws_bytes, theirs[i].ws_bytes);
         if (d->input_offs.len != n * m->n_inputs * sizeof(uint64_t) ||
@@ -303,7 +303,7 @@ uint64_t model_resident_bytes(const struct model *m)
 
 /* What a pin holds cannot be given up: until the last one goes the image is there, with who knows
  * what in it, and nobody may take it for whole. */
-static void forget_lost(struct model *m)
+static void forget_lost_image(struct model *m)
 {
     struct residency *res = residency_of(m);
 
@@ -318,7 +318,7 @@ void model_unpin(struct model *m)
     struct residency *res = residency_of(m);
 
     residency_unpin(res, m->res);
-    forget_lost(m);
+    forget_lost_image(m);
     if (HOOK_ASK(store__env(m->store)->hooks, drops_idle, false) &&
         residency_pins(res, m->res) == 0)
         residency_truncate(res, m->res, 0);
@@ -448,7 +448,7 @@ double model_tail_ns(const struct model *m, const double *layer_ns)
     return m->has_image ? tx_tail_ns(store__env(m->store)->tx, &m->tx, layer_ns) : 0;
 }
 
-static void prepare(struct model *m, bool may_evict)
+static void prepare_image(struct model *m, bool may_evict)
 {
     const struct store_users *u = store__users(m->store);
     const struct store_env *env = store__env(m->store);
@@ -473,7 +473,7 @@ void model_prepare(struct model *m, bool may_evict)
 {
     const bool was_whole = m->has_image && model_resident_bytes(m) == m->image_bytes;
 
-    prepare(m, may_evict);
+    prepare_image(m, may_evict);
     if (!was_whole)
         store_tell_place(m);
 }
@@ -484,7 +484,7 @@ void model_unkeep(struct model *m, int64_t now_ns)
         return;
     m->is_kept = false;
     residency_unpin(residency_of(m), m->res);
-    forget_lost(m);
+    forget_lost_image(m);
 }
 
 bool store_unkeep_all(struct store *s)

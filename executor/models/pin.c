@@ -14,7 +14,7 @@
 #define MAX_TOLD 128u  /* messages a second; the rest has its turn in the next one */
 #define USE_NS SH_S(5) /* a later use alone is told this much apart */
 
-static struct residency *residency_of(struct store *s)
+static struct residency *store_residency(struct store *s)
 {
     return space_residency(store__env(s)->space);
 }
@@ -27,18 +27,18 @@ void store_pin(struct store *s, int64_t handle, bool is_pinned)
         return;
     m->is_pinned = is_pinned;
     if (m->has_image)
-        residency_stick(residency_of(s), m->res, is_pinned);
+        residency_stick(store_residency(s), m->res, is_pinned);
     SH_INFO("model.pin", "version=%" PRId64 " model=%s pinned=%d", m->handle, m->name, is_pinned);
 }
 
 bool store_yield_pins(struct store *s)
 {
-    bool had = residency_yield(residency_of(s), true);
+    bool had = residency_yield(store_residency(s), true);
 
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
-        if (!m->has_image || !residency_is_sticky(residency_of(s), m->res))
+        if (!m->has_image || !residency_is_sticky(store_residency(s), m->res))
             continue;
-        residency_stick(residency_of(s), m->res, false);
+        residency_stick(store_residency(s), m->res, false);
         had |= model_resident_bytes(m) > 0;
     }
     if (had)
@@ -51,7 +51,7 @@ static void bring_back(struct model *m)
 {
     const double *layer_ns;
 
-    residency_stick(residency_of(m->store), m->res, true);
+    residency_stick(store_residency(m->store), m->res, true);
     if (model_resident_bytes(m) < m->image_bytes && model_batch(m, 1, &layer_ns))
         model_transmit(m, layer_ns, NULL); /* no room: it waits, and the next second asks */
 }
@@ -71,7 +71,7 @@ static int64_t arrives_in_ns(const struct model *m)
 }
 
 /* True: a message went out. */
-static bool tell(struct store *s, struct model *m, bool is_asked)
+static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
 {
     const struct model_place now = {.device_bytes = model_resident_bytes(m),
                                     .host_bytes = host_held(m),
@@ -99,7 +99,7 @@ static bool tell(struct store *s, struct model *m, bool is_asked)
     return true;
 }
 
-static void update_metrics(struct store *s)
+static void update_pin_metrics(struct store *s)
 {
     const char *executor = store__env(s)->executor;
     double held = 0, all = 0;
@@ -128,20 +128,20 @@ void store_second(struct store *s)
     uint32_t n = 0;
 
     if (is_idle)
-        residency_yield(residency_of(s), false);
+        residency_yield(store_residency(s), false);
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (is_idle && m->is_pinned && m->phase == MODEL_READY && m->has_image)
             bring_back(m);
     for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
-        n += tell(s, m, false);
-    update_metrics(s);
+        n += tell_model_place(s, m, false);
+    update_pin_metrics(s);
     seen_second(s);
     tell_loading(s);
 }
 
 void store_tell_place(struct model *m)
 {
-    tell(m->store, m, true);
+    tell_model_place(m->store, m, true);
 }
 
 void store_tell_evicted(struct store *s)
@@ -154,7 +154,7 @@ void store_tell_evicted(struct store *s)
         return;
     for (struct model *m = store_next(s, NULL); m && told < MAX_TOLD; m = store_next(s, m))
         if (model_resident_bytes(m) < m->told.device_bytes)
-            told += tell(s, m, false);
+            told += tell_model_place(s, m, false);
     if (told < MAX_TOLD)
         *n_told = n;
 }

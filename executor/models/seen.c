@@ -13,7 +13,7 @@
 
 #define LINE_BYTES (SH_MAX_SYMBOLS * 12 + 24)
 
-static int path_of(const struct model *m, char **out, struct sh_err *err)
+static int seen_path(const struct model *m, char **out, struct sh_err *err)
 {
     const struct store_env *env = store__env(m->store);
     const char *slash = strrchr(m->package, '/');
@@ -37,7 +37,7 @@ static void halve(struct seen *s)
 }
 
 /* Where to count these sizes; NULL without memory. */
-static struct seen_shape *find(struct seen *s, const struct sh_sizes *sizes)
+static struct seen_shape *find_seen(struct seen *s, const struct sh_sizes *sizes)
 {
     struct seen_shape *least = NULL;
 
@@ -59,9 +59,9 @@ static struct seen_shape *find(struct seen *s, const struct sh_sizes *sizes)
     return least;
 }
 
-static void count(struct seen *s, const struct sh_sizes *sizes, uint64_t by)
+static void count_seen(struct seen *s, const struct sh_sizes *sizes, uint64_t by)
 {
-    struct seen_shape *one = find(s, sizes);
+    struct seen_shape *one = find_seen(s, sizes);
     uint64_t sum = 0;
 
     if (!one)
@@ -77,13 +77,13 @@ static void count(struct seen *s, const struct sh_sizes *sizes, uint64_t by)
 void seen_count(struct model *version, const struct sh_sizes *sizes)
 {
     if (version->handle > 0 && sizes->n > 0)
-        count(&version->seen, sizes, 1);
+        count_seen(&version->seen, sizes, 1);
 }
 
 /* ------------------------------------------------------------------ from the file */
 
 /* "count: size size", or of an older executor "size size". */
-static bool read_line(char *line, struct seen_shape *out)
+static bool read_seen_line(char *line, struct seen_shape *out)
 {
     char *colon = strchr(line, ':'), *rest = colon ? colon + 1 : line, *p;
     int64_t n = 1;
@@ -116,7 +116,7 @@ void seen_bring(struct model *m)
 
     if (m->handle < 0 || m->sizes.n == 0)
         return;
-    if (path_of(m, &path, &err))
+    if (seen_path(m, &path, &err))
         sh_log_err(SH_LOG_WARN, "shapes.seen", &err);
     else
         f = fopen(path, "re");
@@ -124,9 +124,9 @@ void seen_bring(struct model *m)
         struct model *shape;
         struct seen_shape one;
 
-        if (!read_line(line, &one) || one.sizes.n != m->sizes.n)
+        if (!read_seen_line(line, &one) || one.sizes.n != m->sizes.n)
             continue;
-        count(&m->seen, &one.sizes, one.n);
+        count_seen(&m->seen, &one.sizes, one.n);
         if (n < most && store_shape(m, &one.sizes, &shape, NULL) == SH_OK)
             n += shape != m;
     }
@@ -145,7 +145,7 @@ static int by_count(const void *a, const void *b)
     return x->n == y->n ? 0 : x->n < y->n ? 1 : -1;
 }
 
-static void put(FILE *f, const struct seen *s)
+static void put_seen(FILE *f, const struct seen *s)
 {
     for (size_t i = 0; i < s->n; i++) {
         fprintf(f, "%" PRIu64 ":", s->shapes[i].n);
@@ -156,11 +156,11 @@ static void put(FILE *f, const struct seen *s)
 }
 
 /* Under its name when it is whole; there is no fsync: what a crash leaves is read with care. */
-static int write_all(struct model *m, struct sh_err *err)
+static int write_seen(struct model *m, struct sh_err *err)
 {
     char *path = NULL, *part = NULL;
     FILE *f = NULL;
-    int rc = path_of(m, &path, err);
+    int rc = seen_path(m, &path, err);
 
     qsort(m->seen.shapes, m->seen.n, sizeof(m->seen.shapes[0]), by_count);
     if (!rc)
@@ -168,7 +168,7 @@ static int write_all(struct model *m, struct sh_err *err)
     if (!rc)
         f = fopen(part, "we");
     if (f)
-        put(f, &m->seen);
+        put_seen(f, &m->seen);
     if (!rc && (!f || fclose(f) != 0 || rename(part, path) < 0))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write down the shapes of a version");
     free(part);
@@ -188,7 +188,7 @@ void seen_second(struct store *s)
             continue;
         m->seen.has_changed = false;
         m->seen.written_ns = now;
-        if (write_all(m, &err)) /* after the next start they are compiled late */
+        if (write_seen(m, &err)) /* after the next start they are compiled late */
             sh_log_err(SH_LOG_WARN, "shapes.seen", &err);
         return; /* one file a second */
     }
@@ -198,7 +198,7 @@ void seen_forget(struct model *m)
 {
     char *path = NULL;
 
-    if (m->handle > 0 && m->sizes.n && path_of(m, &path, NULL) == SH_OK)
+    if (m->handle > 0 && m->sizes.n && seen_path(m, &path, NULL) == SH_OK)
         unlink(path);
     free(path);
 }

@@ -139,8 +139,8 @@ struct model *shapes__next(struct store *s, const struct shapes_ask *ask, struct
 
 /* ------------------------------------------------------------------ new ones */
 
-static struct model *find(struct store *s, const struct model *version,
-                          const struct sh_sizes *sizes)
+static struct model *find_shape_model(struct store *s, const struct model *version,
+                                      const struct sh_sizes *sizes)
 {
     for (struct model *m = store__shapes(s)->first; m; m = m->next)
         if (m->base == version && m->phase != MODEL_GOING && same_sizes(&m->sizes, sizes))
@@ -148,7 +148,7 @@ static struct model *find(struct store *s, const struct model *version,
     return NULL;
 }
 
-static size_t count(struct store *s, const struct model *version)
+static size_t count_shape_models(struct store *s, const struct model *version)
 {
     size_t n = 0;
 
@@ -157,7 +157,7 @@ static size_t count(struct store *s, const struct model *version)
     return n;
 }
 
-static int make_room(struct store *s, const struct model *version, struct sh_err *err)
+static int make_shape_room(struct store *s, const struct model *version, struct sh_err *err)
 {
     const struct store_env *env = store__env(s);
     const bool is_full = store__shapes(s)->n >= STORE_MAX_SHAPES;
@@ -166,7 +166,7 @@ static int make_room(struct store *s, const struct model *version, struct sh_err
         return SH_FAIL(err, SH_E_QUEUEFULL,
                        "%u shapes of your models are being compiled on this executor; try again",
                        STORE_MAX_WAITED_FOR);
-    if (!is_full && count(s, version) < (size_t)env->max_shapes)
+    if (!is_full && count_shape_models(s, version) < (size_t)env->max_shapes)
         return SH_OK;
     if (shapes__evict(s, is_full ? NULL : version, NULL) && !is_full)
         return SH_OK;
@@ -176,8 +176,8 @@ static int make_room(struct store *s, const struct model *version, struct sh_err
                    env->max_shapes, version->name);
 }
 
-static int add(struct model *version, const struct sh_sizes *sizes, struct model **out,
-               struct sh_err *err)
+static int add_shape_model(struct model *version, const struct sh_sizes *sizes, struct model **out,
+                           struct sh_err *err)
 {
     struct store_shapes *all = store__shapes(version->store);
     struct model *m = calloc(1, sizeof(*m));
@@ -227,7 +227,7 @@ int store_shape(struct model *version, const struct sh_sizes *sizes, struct mode
     if (sizes->n != version->sizes.n)
         return SH_FAIL(err, SH_E_INVALID, "%u sizes came, \"%s\" has %u", sizes->n, version->name,
                        version->sizes.n);
-    *out = find(s, version, sizes);
+    *out = find_shape_model(s, version, sizes);
     if (*out && (*out)->phase == MODEL_FAILED && !sh_rc_retry((*out)->why.rc))
         return sh_err_copy(err, &(*out)->why);
     if (*out && (*out)->phase == MODEL_FAILED) { /* there was no room, say */
@@ -236,8 +236,8 @@ int store_shape(struct model *version, const struct sh_sizes *sizes, struct mode
     }
     if (*out)
         return SH_OK;
-    rc = make_room(s, version, err);
-    return rc ? rc : add(version, sizes, out, err);
+    rc = make_shape_room(s, version, err);
+    return rc ? rc : add_shape_model(version, sizes, out, err);
 }
 
 int store_shape_of(struct store *s, const struct msg_run *m, struct model **version,
@@ -282,7 +282,7 @@ void store_load_shape(struct store *s, const struct msg_shape_load *l)
 
 /* How much more there is to do than for the version's own sizes, as far as that can be said without
  * a measurement: runs say it soon. */
-static double scale_of(const struct model *m)
+static double work_scale(const struct model *m)
 {
     double by = 1;
 
@@ -311,7 +311,7 @@ static int take_tables(struct model *m, const struct msg_wk_model_done *d, struc
     if (!m->layer_ns)
         return SH_FAIL(err, SH_E_NOMEM, "could not keep the tables of a shape");
     for (size_t i = 0; i < (size_t)m->n_batches * m->n_layers; i++)
-        m->layer_ns[i] = b->layer_ns[i] * scale_of(m);
+        m->layer_ns[i] = b->layer_ns[i] * work_scale(m);
     return SH_OK;
 }
 

@@ -164,8 +164,8 @@ static int take_package(struct model *m, const char *package, struct sh_err *err
     return rc ? rc : blob_want(files->blobs, &m->blobs, package, err);
 }
 
-static int add(struct store *s, const struct msg_model_load *l, struct model **out,
-               struct sh_err *err)
+static int new_store_model(struct store *s, const struct msg_model_load *l, struct model **out,
+                           struct sh_err *err)
 {
     struct model *m = NULL;
     int rc;
@@ -206,7 +206,7 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     return SH_OK;
 }
 
-static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
+static void refuse_load(struct store *s, int64_t handle, const struct sh_err *why)
 {
     struct sh_msg m = {.type = MSG_MODEL_STATE};
 
@@ -217,7 +217,7 @@ static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
 
 /* It has failed because its package did not come, or for something that may be over: being asked
  * again is worth another try. */
-static void try_again(struct store *s, struct model *m, const struct msg_model_load *l)
+static void try_load_again(struct store *s, struct model *m, const struct msg_model_load *l)
 {
     const struct sh_err *why = NULL;
 
@@ -242,21 +242,21 @@ void store_load(struct store *s, const struct msg_model_load *l)
 
     if (m && m->phase == MODEL_GOING) {
         SH_FAIL(&err, SH_E_CONFLICT, "the version is still being unloaded; try again");
-        refuse(s, l->version_id, &err);
+        refuse_load(s, l->version_id, &err);
         return;
     }
     if (m) {
         m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1);
-        try_again(s, m, l);
+        try_load_again(s, m, l);
         model_report(m);
         return;
     }
     if (l->version_id <= 0 || l->version_id >= STORE_SHAPES || l->max_batch < 1 ||
         l->max_batch > 1024)
         SH_FAIL(&err, SH_E_INVALID, "max_batch must be from 1 to 1024, not %u", l->max_batch);
-    if (err.rc || add(s, l, &m, &err)) {
+    if (err.rc || new_store_model(s, l, &m, &err)) {
         sh_log_err(SH_LOG_ERROR, "model.load", &err);
-        refuse(s, l->version_id, &err);
+        refuse_load(s, l->version_id, &err);
         return;
     }
     SH_INFO("model.load", "version=%" PRId64 " model=%s max_batch=%u precision=%s", m->handle,
@@ -270,7 +270,7 @@ int store_load_internal(struct store *s, const struct msg_model_load *l, struct 
     struct msg_model_load own = *l;
 
     own.version_id = -++s->n_internal;
-    return add(s, &own, out, err);
+    return new_store_model(s, &own, out, err);
 }
 
 void store_unload(struct store *s, int64_t handle)
@@ -300,7 +300,7 @@ static void drop_in_worker(struct worker *w, int64_t handle)
 }
 
 /* A model that is going leaves when nothing needs it any more. */
-static bool may_leave(struct store *s, const struct model *m)
+static bool may_model_leave(struct store *s, const struct model *m)
 {
     return m->phase == MODEL_GOING && !m->n_users && !tx_image_busy(&m->tx) && !m->is_broken &&
            !lacks__is_compiled_now(s, m->handle) && !shapes__any(s, m) && !tier_is_reading(m) &&
@@ -312,7 +312,7 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
     for (struct model **p = list; *p; p = &(*p)->next) {
         struct model *m = *p;
 
-        if (!may_leave(s, m))
+        if (!may_model_leave(s, m))
             continue;
         for (size_t i = 0; i < pool_size(s->env.pool); i++)
             if (worker_has_model(pool_at(s->env.pool, i), m->handle))
@@ -333,7 +333,7 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
     return false;
 }
 
-static bool reap(struct store *s)
+static bool reap_models(struct store *s)
 {
     return s->counts.n_in[MODEL_GOING] &&
            (reap_from(s, &s->shapes.first, &s->shapes.n) || reap_from(s, &s->models, &s->n_models));
@@ -362,7 +362,7 @@ static bool may_map(const struct store_env *env, int fd)
            kept_dir_is_still(fd);
 }
 
-static void retry_later(struct model *m, const struct sh_err *why);
+static void retry_load_later(struct model *m, const struct sh_err *why);
 
 /* The worker cannot open a file by itself. again: it is READY, and made once more to be kept. */
 static void compile_in(struct store *s, struct worker *w, struct model *m, bool again)
@@ -377,7 +377,7 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
     worker_meet(w, m->tag);
     if (!is_shape &&
         folder_open_package(m->package, fds, &err) == SH_E_NOMEM) { /* of descriptors, perhaps */
-        retry_later(m, &err);
+        retry_load_later(m, &err);
         return;
     }
     worker_begin_model(w, m->handle);
@@ -436,7 +436,7 @@ static size_t quick_at_once(void)
 
 /* Does a run wait for this worker, and for no other that is free? It goes first for a while, or who
  * compiles one model after the other would not serve the first of them. */
-static bool is_wanted(struct store *s, const struct worker *w)
+static bool is_worker_wanted(struct store *s, const struct worker *w)
 {
     bool is_turn = sh_clock_ns() - w->compiled_ns > YIELD_NS;
 
@@ -463,7 +463,7 @@ static bool may_compile(struct store *s, struct worker *w)
 {
     const struct model *next;
 
-    if (!worker_is_alive(w) || w->preparing || w->job_compiling || is_wanted(s, w))
+    if (!worker_is_alive(w) || w->preparing || w->job_compiling || is_worker_wanted(s, w))
         return false;
     if (w->state == WORKER_STARTING || w->state == WORKER_PARKED)
         return !s->users.is_torn(s->users.arg, w);
@@ -478,7 +478,7 @@ static bool may_compile(struct store *s, struct worker *w)
 static void fail_model(struct model *m, const struct sh_err *why);
 
 /* What it makes should best be kept, too (keep.h). */
-static int rank(struct store *s, const struct worker *w, const struct model *m)
+static int rank_builder(struct store *s, const struct worker *w, const struct model *m)
 {
     return 2 * served__is_spare(s, w) + worker_met_only(w, m->tag);
 }
@@ -497,10 +497,10 @@ static struct worker *worker_for(struct store *s, const struct model *m)
         struct worker *w = pool_at(s->env.pool, i);
         int its = 0;
 
-        if (!worker_is_idle(w) || is_wanted(s, w) ||
+        if (!worker_is_idle(w) || is_worker_wanted(s, w) ||
             (m->base != m && !worker_has_model(w, m->base->handle)))
             continue;
-        its = rank(s, w, m);
+        its = rank_builder(s, w, m);
         if (!best || its > best_rank || (its == best_rank && w->compiled_ns < best->compiled_ns)) {
             best = w;
             best_rank = its;
@@ -634,7 +634,7 @@ bool store_is_due(void *store, const struct worker *w)
 
 bool store_turn(struct store *s)
 {
-    bool did = reap(s) || start_shape(s, true) || start_build(s, false) || start_spread(s) ||
+    bool did = reap_models(s) || start_shape(s, true) || start_build(s, false) || start_spread(s) ||
                start_build(s, true) || start_shape(s, false);
 
     if (!did)
@@ -661,7 +661,7 @@ static void fail_model(struct model *m, const struct sh_err *why)
 
 /* Other workers serve it, so the trouble is one worker's: no reason to take it from all. Or what
  * was missing comes back. */
-static void retry_later(struct model *m, const struct sh_err *why)
+static void retry_load_later(struct model *m, const struct sh_err *why)
 {
     int64_t ns = RETRY_MIN_NS;
 
@@ -676,12 +676,12 @@ static void retry_later(struct model *m, const struct sh_err *why)
             m->handle, m->name, ns / SH_MS(1), sh_rc_name(why->rc), why->msg);
 }
 
-static void note_failure(struct store *s, struct model *m, const struct sh_err *why)
+static void note_load_failure(struct store *s, struct model *m, const struct sh_err *why)
 {
     if ((m->handle < 0 || m->phase == MODEL_GOING) && lacks__is_orphan(s, m))
         s->users.give_up(s->users.arg, m, why);
     else if (m->phase == MODEL_READY)
-        retry_later(m, why);
+        retry_load_later(m, why);
     else
         fail_model(m, why);
     if (m->base != m && m->phase == MODEL_FAILED)
@@ -770,7 +770,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
     if (rc) {
         if (!d->rc) /* it has it, and must not run it */
             drop_in_worker(w, m->handle);
-        note_failure(s, m, &err);
+        note_load_failure(s, m, &err);
         served__note(m);
         return;
     }
@@ -794,5 +794,5 @@ void store_on_worker_dead(struct store *s, int64_t preparing)
         return;
     SH_FAIL(&err, SH_E_UNSUPPORTED, "%u worker processes died while they compiled this model",
             m->n_crashes);
-    note_failure(s, m, &err);
+    note_load_failure(s, m, &err);
 }

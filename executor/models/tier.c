@@ -27,7 +27,7 @@ struct tier_read {
 /* ------------------------------------------------------------------ leaving */
 
 /* Of which a file is kept, and which nobody is about to copy from. */
-static bool may_leave(const struct model *m)
+static bool may_image_leave(const struct model *m)
 {
     return m->phase == MODEL_READY && m->has_image && m->image_bytes && !m->n_users &&
            !m->is_pinned && !m->is_kept && !m->is_broken && !m->is_placed &&
@@ -36,7 +36,7 @@ static bool may_leave(const struct model *m)
 }
 
 /* Of all images in host memory, but that of spare. *n_out 0: no memory for the list. */
-static struct leave_image *list(struct store *s, const struct model *spare, size_t *n_out)
+static struct leave_image *list_images(struct store *s, const struct model *spare, size_t *n_out)
 {
     struct residency *res = space_residency(store__env(s)->space);
     struct leave_image *v = calloc(store_size(s) + 1, sizeof(*v));
@@ -52,14 +52,14 @@ static struct leave_image *list(struct store *s, const struct model *spare, size
                                              .share = q.share,
                                              .bytes = m->image.bytes,
                                              .last_use_ns = SH_MAX(m->last_use_ns, m->build_ns),
-                                             .may_leave = may_leave(m),
+                                             .may_leave = may_image_leave(m),
                                              .owner = m};
     }
     return v;
 }
 
-static uint64_t choose(struct store *s, struct leave_image *v, size_t n, uint32_t only_tag,
-                       uint64_t bytes)
+static uint64_t choose_images(struct store *s, struct leave_image *v, size_t n, uint32_t only_tag,
+                              uint64_t bytes)
 {
     return HOOK_ASK(store__env(s)->hooks, maps_images, true)
                ? leave_choose(v, n, host_limit(s), only_tag, bytes)
@@ -69,14 +69,14 @@ static uint64_t choose(struct store *s, struct leave_image *v, size_t n, uint32_
 uint64_t tier_room(struct store *s, uint32_t only_tag, const struct model *spare)
 {
     size_t n;
-    struct leave_image *v = list(s, spare, &n);
-    const uint64_t bytes = v ? choose(s, v, n, only_tag, UINT64_MAX) : 0;
+    struct leave_image *v = list_images(s, spare, &n);
+    const uint64_t bytes = v ? choose_images(s, v, n, only_tag, UINT64_MAX) : 0;
 
     free(v);
     return bytes;
 }
 
-static int open_file(struct model *m, struct sh_err *err)
+static int open_kept_image(struct model *m, struct sh_err *err)
 {
     uint32_t batches[MODEL_MAX_BATCHES];
     struct kept_about about = keep_about(m, batches);
@@ -108,13 +108,13 @@ static void set_costly(const struct model *m, bool is_costly)
 }
 
 /* Its bytes, 0: it stays. */
-static uint64_t leave(struct model *m)
+static uint64_t leave_memory(struct model *m)
 {
     const uint64_t bytes = m->image.bytes;
     const char *executor = store__env(m->store)->executor;
     struct sh_err err = {0};
 
-    if (open_file(m, &err)) {
+    if (open_kept_image(m, &err)) {
         sh_log_err(SH_LOG_WARN, "image.stays", &err);
         m->is_unkept = true; /* it is made once more, to be kept */
         return 0;
@@ -135,12 +135,12 @@ uint64_t tier_make_room(struct store *s, uint64_t bytes, uint32_t only_tag,
                         const struct model *spare)
 {
     size_t n;
-    struct leave_image *v = list(s, spare, &n);
+    struct leave_image *v = list_images(s, spare, &n);
     uint64_t freed = 0;
 
-    if (v && choose(s, v, n, only_tag, bytes))
+    if (v && choose_images(s, v, n, only_tag, bytes))
         for (size_t i = n; i-- > 0;)
-            freed += v[i].leaves ? leave(v[i].owner) : 0;
+            freed += v[i].leaves ? leave_memory(v[i].owner) : 0;
     free(v);
     return freed;
 }
@@ -172,7 +172,7 @@ void tier_needs(struct model *m, uint64_t from)
 }
 
 /* On the thread. */
-static int read_piece(struct disk_task *t, struct sh_err *err)
+static int read_kept_piece(struct disk_task *t, struct sh_err *err)
 {
     const struct tier_read *r = (const struct tier_read *)t;
     const struct model *m = r->model;
@@ -182,7 +182,7 @@ static int read_piece(struct disk_task *t, struct sh_err *err)
 
 static void on_read(struct disk_task *t);
 
-static void ask(struct model *m)
+static void ask_for_reads(struct model *m)
 {
     struct tier *t = &m->tier;
     struct disk *disk = store__env(m->store)->files->disk;
@@ -192,10 +192,11 @@ static void ask(struct model *m)
 
         if (r->is_out || t->n_asked == t->pieces.n || !disk)
             continue;
-        *r = (struct tier_read){.task = {.work = read_piece, .reads = KEPT_PIECE, .done = on_read},
-                                .model = m,
-                                .piece = (t->first + t->n_asked) % t->pieces.n,
-                                .is_out = true};
+        *r = (struct tier_read){
+            .task = {.work = read_kept_piece, .reads = KEPT_PIECE, .done = on_read},
+            .model = m,
+            .piece = (t->first + t->n_asked) % t->pieces.n,
+            .is_out = true};
         if (disk_submit(disk, &r->task, NULL)) { /* the next tick asks again */
             r->is_out = false;
             return;
@@ -222,7 +223,7 @@ static void forget_file(struct tier *t)
     t->reads = NULL;
 }
 
-static void lose(struct model *m, const struct sh_err *why)
+static void lose_image(struct model *m, const struct sh_err *why)
 {
     if (m->tier.is_lost)
         return;
@@ -236,7 +237,7 @@ static void lose(struct model *m, const struct sh_err *why)
 }
 
 /* So much of what was read has come at this rate. */
-static void learn(struct model *m, uint64_t bytes, int64_t took_ns)
+static void learn_disk_rate(struct model *m, uint64_t bytes, int64_t took_ns)
 {
     double *ns = store__disk_ns_per_byte(m->store);
 
@@ -268,23 +269,24 @@ static void on_read(struct disk_task *task)
     if (task->err.rc == SH_E_CANCELLED) /* the executor stops */
         return;
     if (task->err.rc) {
-        lose(m, &task->err);
+        lose_image(m, &task->err);
         return;
     }
     if (t->is_lost)
         return;
-    learn(m, SH_MIN((uint64_t)KEPT_PIECE, m->image_bytes - (uint64_t)r->piece * KEPT_PIECE),
-          task->took_ns);
+    learn_disk_rate(m,
+                    SH_MIN((uint64_t)KEPT_PIECE, m->image_bytes - (uint64_t)r->piece * KEPT_PIECE),
+                    task->took_ns);
     t->n_read++;
     m->tx.lacks = lacks(m, m->at.resident);
     model_transmit_rest(m, NULL); /* what fails ends with the run (switch.c) */
     if (t->n_read == t->pieces.n)
         on_whole(m);
     else
-        ask(m);
+        ask_for_reads(m);
 }
 
-static int make_memory(struct model *m, struct sh_err *err)
+static int make_tier_memory(struct model *m, struct sh_err *err)
 {
     const struct store_env *env = store__env(m->store);
     struct tier *t = &m->tier;
@@ -321,7 +323,7 @@ int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err)
         is_over = !host_make_room(m, m->image_bytes, m->program_bytes);
         if (is_over && !must)
             return SH_FAIL(err, SH_E_QUOTA, "host memory has no room for the image");
-        rc = make_memory(m, err);
+        rc = make_tier_memory(m, err);
         if (rc)
             return rc;
         kept_dir_used(&m->kept);
@@ -330,7 +332,7 @@ int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err)
         t->first = (uint32_t)(SH_MIN(from, m->image_bytes - 1) / KEPT_PIECE);
         t->n_read = t->n_asked = 0;
     }
-    ask(m);
+    ask_for_reads(m);
     tier_needs(m, from);
     return SH_OK;
 }
@@ -340,7 +342,7 @@ void tier_tick(struct model *m)
     struct tier *t = &m->tier;
 
     if (t->at == TIER_COMING)
-        ask(m);
+        ask_for_reads(m);
     if (t->is_over)
         t->is_over = !host_make_room(m, m->image_bytes, m->program_bytes);
 }

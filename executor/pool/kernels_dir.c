@@ -30,7 +30,7 @@ int kernels_dir_make(const struct kernels_dir_conf *c, char **out, struct sh_err
 }
 
 /* Workers own it, and may have put a link in its place. */
-static DIR *open_folder(const char *path)
+static DIR *open_kernels_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
@@ -40,7 +40,7 @@ static DIR *open_folder(const char *path)
     return d;
 }
 
-static struct dirent *next_entry(DIR *d)
+static struct dirent *next_kernel_entry(DIR *d)
 {
     struct dirent *e = readdir(d);
 
@@ -54,7 +54,7 @@ static bool is_full(DIR *d, uint64_t max_bytes, uint64_t *bytes, unsigned *n)
     const struct dirent *e;
     struct stat st;
 
-    for (*bytes = *n = 0; (e = next_entry(d)); ++*n) {
+    for (*bytes = *n = 0; (e = next_kernel_entry(d)); ++*n) {
         if (*n == KERNELS_DIR_MAX_FILES)
             return true;
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
@@ -70,14 +70,14 @@ static void remove_all(DIR *d)
     const struct dirent *e;
 
     rewinddir(d);
-    for (unsigned i = 0; i < MAX_REMOVED && (e = next_entry(d)); i++)
+    for (unsigned i = 0; i < MAX_REMOVED && (e = next_kernel_entry(d)); i++)
         if (unlinkat(dirfd(d), e->d_name, 0) < 0 && errno == EISDIR)
             unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
 }
 
 bool kernels_dir_was_full(const char *path, uint64_t max_bytes)
 {
-    DIR *d = path[0] ? open_folder(path) : NULL;
+    DIR *d = path[0] ? open_kernels_folder(path) : NULL;
     uint64_t bytes;
     bool is = false;
     unsigned n;

@@ -73,7 +73,7 @@ static void count_replay(struct worker *w)
     }
 }
 
-static void update_metrics(struct pool *p)
+static void update_pool_metrics(struct pool *p)
 {
     uint64_t n = 0;
 
@@ -91,7 +91,7 @@ static void update_metrics(struct pool *p)
 
 void pool_second(struct pool *p)
 {
-    update_metrics(p);
+    update_pool_metrics(p);
     if (!kernels_dir_was_full(p->kernels_dir, KERNELS_DIR_MAX_BYTES))
         return;
     for (size_t i = 0; i < p->n; i++)
@@ -336,7 +336,7 @@ void worker_uncork(struct worker *w)
 
 /* ------------------------------------------------------------------ messages */
 
-static void note_fences(struct pool *p, const struct msg_wk_ready *m)
+static void note_pool_fences(struct pool *p, const struct msg_wk_ready *m)
 {
     const uint32_t old = p->was_ready ? p->fences : MSG_FENCES;
 
@@ -360,7 +360,7 @@ static void on_ready(struct worker *w, const struct msg_wk_ready *m)
     struct pool *p = w->pool;
     char fences[SH_MSG_FENCES_TEXT];
 
-    note_fences(p, m);
+    note_pool_fences(p, m);
     w->is_ready = p->was_ready = true;
     sh_strlcpy(w->identity, m->identity, sizeof(w->identity));
     p->h.on_ready(p->h.arg, w);

@@ -46,7 +46,7 @@ static int64_t longest_ns(struct pool *p, int64_t now_ns)
     return longest;
 }
 
-static int64_t in_steps(int64_t ns)
+static int64_t in_wait_steps(int64_t ns)
 {
     ns = SH_MIN(SH_MAX(ns, 0), WAITS_NOBODY_NS);
     return (ns + WAITS_STEP_NS - 1) / WAITS_STEP_NS * WAITS_STEP_NS;
@@ -67,7 +67,7 @@ bool waits_look(struct waits *x, struct pool *p, const struct waits_ask *ask, in
                                    .n_model_changes = w->n_model_changes};
 
         if (takes_runs && (w->preparing || ask->is_due(ask->arg, w)))
-            now.piece_ns = in_steps(SH_MAX(SH_MAX(present_ns(w, now_ns), own_ns(w)), longest));
+            now.piece_ns = in_wait_steps(SH_MAX(SH_MAX(present_ns(w, now_ns), own_ns(w)), longest));
         is_new |= memcmp(&now, &x->workers[i], sizeof(now)) != 0;
         x->workers[i] = now;
     }

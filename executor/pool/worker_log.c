@@ -38,7 +38,7 @@ static void refill(struct worker_log *g)
 
 /* Passes the whole lines on, in one piece: what the log does not take is lost, as in log.c. One
  * byte of `line` is always free for the end of a line that has none. */
-static void pass(struct worker_log *g, bool all)
+static void pass_lines(struct worker_log *g, bool all)
 {
     const char *last = memrchr(g->line, '\n', g->n);
     size_t n = last ? (size_t)(last - g->line) + 1 : 0;
@@ -58,18 +58,18 @@ static void pass(struct worker_log *g, bool all)
 }
 
 /* False: there is nothing now. */
-static bool take(struct worker_log *g)
+static bool take_output(struct worker_log *g)
 {
     const ssize_t n = read(g->fd, g->line + g->n, sizeof(g->line) - 1 - g->n);
 
     if (n <= 0)
         return false;
     g->n += (size_t)n;
-    pass(g, false);
+    pass_lines(g, false);
     return true;
 }
 
-static void pause_reading(struct worker_log *g)
+static void pause_log_reading(struct worker_log *g)
 {
     const int64_t now = sh_clock_ns();
 
@@ -91,9 +91,9 @@ static void on_input(struct sh_loop *l, int fd, unsigned events, void *arg)
     (void)l, (void)fd;
     refill(g);
     if (events & SH_IO_READ) {
-        take(g);
+        take_output(g);
         if (g->budget <= 0)
-            pause_reading(g);
+            pause_log_reading(g);
     } else { /* its end; worker_log_close() has the rest */
         sh_io_del(g->io);
         g->io = NULL;
@@ -146,9 +146,9 @@ void worker_log_close(struct worker_log *g)
 {
     if (!g)
         return;
-    for (int i = 0; i < LAST_READS && take(g); i++)
+    for (int i = 0; i < LAST_READS && take_output(g); i++)
         ;
-    pass(g, true);
+    pass_lines(g, true);
     sh_io_del(g->io);
     sh_timer_del(g->again);
     close(g->fd);

@@ -1,7 +1,7 @@
 /* device_time.c - see device_time.h. */
 #include "executor/report/device_time.h"
 
-static void settle(struct device_time *t, int64_t now_ns)
+static void settle_device_time(struct device_time *t, int64_t now_ns)
 {
     const int64_t ns = now_ns - t->at_ns;
 
@@ -20,19 +20,19 @@ static void settle(struct device_time *t, int64_t now_ns)
 
 void device_time_trains(struct device_time *t, bool on, int64_t now_ns)
 {
-    settle(t, now_ns);
+    settle_device_time(t, now_ns);
     t->trains = on;
 }
 
 void device_time_runs(struct device_time *t, bool on, int64_t now_ns)
 {
-    settle(t, now_ns);
+    settle_device_time(t, now_ns);
     t->runs = on;
 }
 
 void device_time_loads(struct device_time *t, bool on, int64_t now_ns)
 {
-    settle(t, now_ns);
+    settle_device_time(t, now_ns);
     t->loads = on;
 }
 
@@ -40,7 +40,7 @@ int64_t device_time_take_held(struct device_time *t, int64_t now_ns)
 {
     int64_t ns;
 
-    settle(t, now_ns);
+    settle_device_time(t, now_ns);
     ns = t->held_ns;
     t->held_ns = 0;
     return ns;
@@ -49,7 +49,7 @@ int64_t device_time_take_held(struct device_time *t, int64_t now_ns)
 void device_time_take_rest(struct device_time *t, int64_t now_ns, int64_t *load_ns,
                            int64_t *idle_ns)
 {
-    settle(t, now_ns);
+    settle_device_time(t, now_ns);
     *load_ns = t->load_ns;
     *idle_ns = t->idle_ns;
     t->load_ns = t->idle_ns = 0;

@@ -66,7 +66,7 @@ struct gpu_watch {
 
 /* ------------------------------------------------------------------ asking */
 
-static void show(const struct gpu_watch *g, enum sh_metric m, int rc, double v)
+static void show_reading(const struct gpu_watch *g, enum sh_metric m, int rc, double v)
 {
     const char *const labels[] = {g->label.index, g->label.uuid, g->label.device, g->label.model};
 
@@ -90,25 +90,25 @@ static void ask_all(struct gpu_watch *g)
     const uint64_t mj = atomic_load(&g->energy_mj);
     int rc = g->use(g->device, &use);
 
-    show(g, M_DCGM_FI_DEV_GPU_UTIL, rc, use.gpu);
-    show(g, M_DCGM_FI_DEV_MEM_COPY_UTIL, rc, use.memory);
-    show(g, M_DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, mj == NO_ENERGY, (double)mj);
+    show_reading(g, M_DCGM_FI_DEV_GPU_UTIL, rc, use.gpu);
+    show_reading(g, M_DCGM_FI_DEV_MEM_COPY_UTIL, rc, use.memory);
+    show_reading(g, M_DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, mj == NO_ENERGY, (double)mj);
     rc = g->power(g->device, &v);
-    show(g, M_DCGM_FI_DEV_POWER_USAGE, rc, v / 1e3);
+    show_reading(g, M_DCGM_FI_DEV_POWER_USAGE, rc, v / 1e3);
     rc = g->temperature(g->device, NVML_TEMPERATURE_GPU, &v);
-    show(g, M_DCGM_FI_DEV_GPU_TEMP, rc, v);
+    show_reading(g, M_DCGM_FI_DEV_GPU_TEMP, rc, v);
     rc = g->clock(g->device, NVML_CLOCK_SM, &v);
-    show(g, M_DCGM_FI_DEV_SM_CLOCK, rc, v);
+    show_reading(g, M_DCGM_FI_DEV_SM_CLOCK, rc, v);
     rc = g->clock(g->device, NVML_CLOCK_MEM, &v);
-    show(g, M_DCGM_FI_DEV_MEM_CLOCK, rc, v);
+    show_reading(g, M_DCGM_FI_DEV_MEM_CLOCK, rc, v);
     rc = g->memory(g->device, &memory);
-    show(g, M_DCGM_FI_DEV_FB_USED, rc, (double)(memory.used >> 20));
-    show(g, M_DCGM_FI_DEV_FB_FREE, rc, (double)(memory.free >> 20));
+    show_reading(g, M_DCGM_FI_DEV_FB_USED, rc, (double)(memory.used >> 20));
+    show_reading(g, M_DCGM_FI_DEV_FB_FREE, rc, (double)(memory.free >> 20));
     rc = g->replays(g->device, &v);
-    show(g, M_DCGM_FI_DEV_PCIE_REPLAY_COUNTER, rc, v);
+    show_reading(g, M_DCGM_FI_DEV_PCIE_REPLAY_COUNTER, rc, v);
 }
 
-static bool rest(struct gpu_watch *g)
+static bool rest_one_period(struct gpu_watch *g)
 {
     struct timespec until;
     bool is_over;
@@ -129,7 +129,7 @@ static void *watch_main(void *arg)
 {
     struct gpu_watch *g = arg;
 
-    for (unsigned i = 0; i == 0 || rest(g); i++) {
+    for (unsigned i = 0; i == 0 || rest_one_period(g); i++) {
         ask_energy(g);
         if (i % SLOW == 0)
             ask_all(g);
@@ -147,7 +147,7 @@ bool gpu_watch_joules(const struct gpu_watch *g, double *out)
 
 /* ------------------------------------------------------------------ start and end */
 
-static int load(struct gpu_watch *g, const char *library, struct sh_err *err)
+static int load_nvml(struct gpu_watch *g, const char *library, struct sh_err *err)
 {
     static const struct {
         const char *symbol;
@@ -171,7 +171,7 @@ static int load(struct gpu_watch *g, const char *library, struct sh_err *err)
     return SH_OK;
 }
 
-static int find(struct gpu_watch *g, const char *pci, struct sh_err *err)
+static int find_gpu(struct gpu_watch *g, const char *pci, struct sh_err *err)
 {
     unsigned index = 0;
 
@@ -187,7 +187,7 @@ static int find(struct gpu_watch *g, const char *pci, struct sh_err *err)
     return SH_OK;
 }
 
-static int begin(struct gpu_watch *g, struct sh_err *err)
+static int begin_watch(struct gpu_watch *g, struct sh_err *err)
 {
     pthread_condattr_t attr;
     int native;
@@ -213,11 +213,11 @@ int gpu_watch_start(const char *pci, const char *library, struct gpu_watch **out
     if (!g)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate what watches the device");
     g->energy_mj = NO_ENERGY;
-    rc = load(g, library ? library : LIBRARY, err);
+    rc = load_nvml(g, library ? library : LIBRARY, err);
     if (!rc)
-        rc = find(g, pci, err);
+        rc = find_gpu(g, pci, err);
     if (!rc)
-        rc = begin(g, err);
+        rc = begin_watch(g, err);
     if (rc) {
         gpu_watch_stop(g);
         return rc;

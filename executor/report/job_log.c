@@ -67,7 +67,7 @@ struct job_log {
     int64_t sent_ns;
 };
 
-static void go_on(struct job_log *l);
+static void go_on_with_log(struct job_log *l);
 
 static size_t count_lines(const struct sh_buf *b)
 {
@@ -80,7 +80,7 @@ static size_t count_lines(const struct sh_buf *b)
 
 /* ------------------------------------------------------------------ lines */
 
-static int put_line(const struct job_log *l, struct sh_buf *b, const char *text)
+static int put_log_line(const struct job_log *l, struct sh_buf *b, const char *text)
 {
     char at[25];
 
@@ -101,7 +101,7 @@ void job_log_say(struct job_log *l, const char *fmt, ...)
     for (char *p = text; *p; p++) /* what tenants name stays in its line */
         if ((unsigned char)*p < ' ' || *p == 0x7f)
             *p = ' ';
-    if (put_line(l, &l->waiting, text))
+    if (put_log_line(l, &l->waiting, text))
         l->n_lost++;
 }
 
@@ -120,7 +120,7 @@ static int work_write(struct disk_task *t, struct sh_err *err)
     return job_log_append(l->path, l->text.data, l->text.len, err);
 }
 
-static void settle(struct job_log *l, const struct sh_err *why)
+static void settle_write(struct job_log *l, const struct sh_err *why)
 {
     l->is_writing = false;
     l->written_ns = sh_clock_ns();
@@ -143,12 +143,12 @@ static void on_written(struct disk_task *t)
         err = (struct sh_err){0};
         job_log_append(l->path, l->text.data, l->text.len, &err);
     }
-    settle(l, &err);
-    go_on(l);
+    settle_write(l, &err);
+    go_on_with_log(l);
 }
 
 /* What waits goes out, behind what was lost before. */
-static void write_out(struct job_log *l)
+static void write_log_out(struct job_log *l)
 {
     struct sh_err err = {0};
     char text[80];
@@ -156,7 +156,7 @@ static void write_out(struct job_log *l)
     sh_buf_reset(&l->text);
     l->n_told = l->n_lost;
     snprintf(text, sizeof(text), "lines of this log that could not be kept: %zu", l->n_lost);
-    if ((l->n_lost && put_line(l, &l->text, text)) ||
+    if ((l->n_lost && put_log_line(l, &l->text, text)) ||
         sh_buf_append(&l->text, l->waiting.data, l->waiting.len, &err)) {
         l->n_told = 0;
         return; /* no memory: later */
@@ -169,12 +169,12 @@ static void write_out(struct job_log *l)
     sh_buf_reset(&l->waiting);
     l->is_writing = l->all->files->disk != NULL;
     if (!l->is_writing)
-        settle(l, &err);
+        settle_write(l, &err);
 }
 
 /* ------------------------------------------------------------------ from and to the API */
 
-static int work_fetch(struct transfer_task *t, struct transfer_line *line, struct sh_err *err)
+static int work_fetch_log(struct transfer_task *t, struct transfer_line *line, struct sh_err *err)
 {
     const struct fetch *f = (const struct fetch *)t;
     char *part = NULL;
@@ -194,7 +194,7 @@ static void on_fetched(struct transfer_task *t)
 
     l->is_fetching = false;
     l->is_unsent = t->err.rc != SH_OK && t->err.rc != SH_E_NOTFOUND;
-    go_on(l);
+    go_on_with_log(l);
 }
 
 static int begin_far(struct job_log *l)
@@ -203,7 +203,7 @@ static int begin_far(struct job_log *l)
         sh_asprintf(NULL, &l->path, "%s/%s", l->dir, JOB_LOG_NAME))
         return SH_E_NOMEM;
     l->fetch.log = l;
-    l->fetch.task.work = work_fetch;
+    l->fetch.task.work = work_fetch_log;
     l->fetch.task.done = on_fetched;
     snprintf(l->fetch.url, sizeof(l->fetch.url), "/api/v1/jobs/%" PRId64 "/files/" JOB_LOG_NAME,
              l->job);
@@ -220,10 +220,10 @@ static void on_sent(void *arg, const struct sh_err *why)
     if (why->rc)
         SH_DEBUG("job.log.send", "job=%" PRId64 " code=%s msg=\"%s\"", l->job, sh_rc_name(why->rc),
                  why->msg);
-    go_on(l);
+    go_on_with_log(l);
 }
 
-static void send(struct job_log *l)
+static void send_log_file(struct job_log *l)
 {
     const struct push_conf c = {
         .job = l->job, .attempt = l->attempt, .dir = l->dir, .files = {JOB_LOG_NAME}};
@@ -248,19 +248,19 @@ static void log_free(struct job_log *l)
 }
 
 /* The next step, if one is due; called again when it is done. Frees a log that is closed. */
-static void go_on(struct job_log *l)
+static void go_on_with_log(struct job_log *l)
 {
     int64_t now = sh_clock_ns();
 
     if (l->is_fetching || l->is_writing || l->push)
         return;
     if (l->waiting.len > 0 && (l->is_closed || now - l->written_ns >= WRITE_NS))
-        write_out(l);
+        write_log_out(l);
     if (l->is_writing)
         return;
     if (l->dir && l->all->files->transfers && l->is_fresh && !l->is_unsent &&
         (l->is_closed || now - l->sent_ns >= SEND_NS))
-        send(l);
+        send_log_file(l);
     if (l->is_closed && !l->push)
         log_free(l);
 }
@@ -295,7 +295,7 @@ struct job_log *job_log_open(struct job_logs *all, const struct job_log_conf *c)
 void job_log_tick(struct job_log *l)
 {
     if (l)
-        go_on(l);
+        go_on_with_log(l);
 }
 
 void job_log_close(struct job_log *l)
@@ -303,13 +303,14 @@ void job_log_close(struct job_log *l)
     if (!l)
         return;
     l->is_closed = true;
-    go_on(l);
+    go_on_with_log(l);
 }
 
 /* ------------------------------------------------------------------ progress */
 
 /* "; preempted 312 times, 1.4 s in all" since the line before. */
-static void fold(const struct job_log *l, const struct msg_job_state *now, int64_t ns, char out[80])
+static void fold_preemptions(const struct job_log *l, const struct msg_job_state *now, int64_t ns,
+                             char out[80])
 {
     int64_t n = now->preemptions - l->pace.preemptions;
     int64_t away_ns = SH_MAX(ns - (now->busy_ns - l->pace.busy_ns), (int64_t)0);
@@ -340,7 +341,7 @@ void job_log_progress(struct job_log *l, const struct msg_job_state *now, int64_
         snprintf(rate, sizeof(rate), "%.3g steps/s, %.4g samples/s", per_s, per_s * batch);
     else
         snprintf(rate, sizeof(rate), "%.4g samples/s", per_s);
-    fold(l, now, ns, away);
+    fold_preemptions(l, now, ns, away);
     job_log_say(l, "%s %" PRId64 " of %" PRId64 "%s, %s%s", l->unit, now->step, now->steps, loss,
                 rate, away);
     l->pace = (struct pace){at, done, now->busy_ns, now->preemptions, true, is_last};

@@ -18,7 +18,7 @@
 
 #define FILE_MAX (4 * JOB_LOG_MAX) /* more is not ours */
 
-static int read_file(int fd, size_t size, struct sh_buf *b, struct sh_err *err)
+static int read_log_file(int fd, size_t size, struct sh_buf *b, struct sh_err *err)
 {
     char *to = NULL;
     ssize_t n = 0;
@@ -32,7 +32,7 @@ static int read_file(int fd, size_t size, struct sh_buf *b, struct sh_err *err)
 }
 
 /* Behind the first line end at or behind `at`. */
-static size_t next_line(const struct sh_buf *b, size_t at)
+static size_t next_log_line(const struct sh_buf *b, size_t at)
 {
     const char *nl = at < b->len ? memchr(b->data + at, '\n', b->len - at) : NULL;
 
@@ -40,7 +40,7 @@ static size_t next_line(const struct sh_buf *b, size_t at)
 }
 
 /* What stays of the beginning. *body: where the rest begins, *left: what is missing already. */
-static size_t head_of(const struct sh_buf *b, size_t *body, long long *left)
+static size_t log_head(const struct sh_buf *b, size_t *body, long long *left)
 {
     const size_t n = strlen(JOB_LOG_LEFT_OUT);
     size_t at = 0, end = 0;
@@ -50,10 +50,10 @@ static size_t head_of(const struct sh_buf *b, size_t *body, long long *left)
         end = at;
         if (b->len - at > n && memcmp(b->data + at, JOB_LOG_LEFT_OUT, n) == 0) {
             *left = strtoll(b->data + at + n, NULL, 10);
-            *body = next_line(b, at);
+            *body = next_log_line(b, at);
             return at;
         }
-        at = next_line(b, at);
+        at = next_log_line(b, at);
     }
     *body = end;
     return end;
@@ -63,10 +63,10 @@ static int shorten(const char *path, const struct sh_buf *all, struct sh_err *er
 {
     struct sh_buf b;
     long long left;
-    size_t body, head = head_of(all, &body, &left), tail = all->len - JOB_LOG_TAIL;
+    size_t body, head = log_head(all, &body, &left), tail = all->len - JOB_LOG_TAIL;
     int rc;
 
-    tail = tail > body ? next_line(all, tail - 1) : body;
+    tail = tail > body ? next_log_line(all, tail - 1) : body;
     sh_buf_init(&b, JOB_LOG_MAX);
     rc = sh_buf_append(&b, all->data, head, err);
     if (!rc)
@@ -86,7 +86,7 @@ static int rewrite(int fd, const char *path, size_t size, const char *text, size
     int rc;
 
     sh_buf_init(&all, FILE_MAX + JOB_LOG_MAX);
-    rc = read_file(fd, size, &all, err);
+    rc = read_log_file(fd, size, &all, err);
     if (!rc)
         rc = sh_buf_append(&all, text, n, err);
     if (!rc)
@@ -96,7 +96,7 @@ static int rewrite(int fd, const char *path, size_t size, const char *text, size
 }
 
 /* A process that was killed may have left half a line. */
-static bool is_torn(int fd, off_t size)
+static bool is_torn_log(int fd, off_t size)
 {
     char last = '\n';
 
@@ -113,7 +113,8 @@ int job_log_append(const char *path, const char *text, size_t n, struct sh_err *
     } else if ((size_t)st.st_size + n + 1 > JOB_LOG_MAX) {
         rc = rewrite(fd, path, (size_t)st.st_size, text, n, err);
     } else {
-        if ((is_torn(fd, st.st_size) && !sh_write_all(fd, "\n", 1)) || !sh_write_all(fd, text, n))
+        if ((is_torn_log(fd, st.st_size) && !sh_write_all(fd, "\n", 1)) ||
+            !sh_write_all(fd, text, n))
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write the log of a job");
         if (rc && ftruncate(fd, st.st_size))
             sh_err_detail(err, "half a line may be left");

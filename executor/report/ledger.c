@@ -67,34 +67,34 @@ struct ledger {
     uint64_t merged, dropped;
 };
 
-static size_t file_bytes(void)
+static size_t ledger_bytes(void)
 {
     return HEAD_BYTES + LEDGER_ROWS * sizeof(struct row);
 }
 
 /* A kill comes between two instructions: the order of the program is all that has to be kept. */
-static void in_order(void)
+static void order_stores(void)
 {
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-static void set(_Atomic uint64_t *to, uint64_t v)
+static void set_cell(_Atomic uint64_t *to, uint64_t v)
 {
-    in_order();
+    order_stores();
     atomic_store_explicit(to, v, memory_order_relaxed);
-    in_order();
+    order_stores();
 }
 
-static uint64_t get(const _Atomic uint64_t *from)
+static uint64_t get_cell(const _Atomic uint64_t *from)
 {
     return atomic_load_explicit(from, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ files */
 
-static int map(struct ledger *l, int fd, struct sh_err *err)
+static int map_ledger(struct ledger *l, int fd, struct sh_err *err)
 {
-    void *p = mmap(NULL, file_bytes(), PROT_READ | PROT_WRITE,
+    void *p = mmap(NULL, ledger_bytes(), PROT_READ | PROT_WRITE,
                    fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
 
     if (p == MAP_FAILED)
@@ -108,27 +108,28 @@ static bool is_ours(const struct head *h)
 {
     bool good = h->magic == MAGIC && h->row_bytes == sizeof(struct row) &&
                 h->n_rows == LEDGER_ROWS && h->source[LEDGER_NAME - 1] == '\0' &&
-                get(&h->next) < NUMBER_END;
+                get_cell(&h->next) < NUMBER_END;
 
     for (size_t i = 0; good && i < LEDGER_NAME - 1; i++)
         good = sh_hex_digit(h->source[i]) >= 0;
     return good;
 }
 
-static bool is_sum(int64_t n)
+static bool is_row_sum(int64_t n)
 {
     return n >= 0 && n < SUM_END;
 }
 
-static bool is_whole(const struct row *r)
+static bool is_row_whole(const struct row *r)
 {
     const struct sums *s;
 
-    if (get(&r->which) > 1 || get(&r->is) >= NUMBER_END || r->kind > MSG_USAGE_JOB ||
+    if (get_cell(&r->which) > 1 || get_cell(&r->is) >= NUMBER_END || r->kind > MSG_USAGE_JOB ||
         r->tenant[sizeof(r->tenant) - 1] || r->minute < 0 || r->minute >= MINUTE_END)
         return false;
-    s = &r->sums[get(&r->which)];
-    return is_sum(s->gpu_ns) && is_sum(s->requests) && is_sum(s->samples) && is_sum(s->step);
+    s = &r->sums[get_cell(&r->which)];
+    return is_row_sum(s->gpu_ns) && is_row_sum(s->requests) && is_row_sum(s->samples) &&
+           is_row_sum(s->step);
 }
 
 static int new_source(char out[LEDGER_NAME], struct sh_err *err)
@@ -155,7 +156,7 @@ static int note_copy(struct ledger *l, const struct stat *st, struct sh_err *err
         return rc;
     if (is_copy) {
         for (size_t i = 0; i < LEDGER_ROWS; i++)
-            n += get(&l->rows[i].is) != ROW_FREE;
+            n += get_cell(&l->rows[i].is) != ROW_FREE;
         SH_ERROR("usage.copy",
                  "file=%s source=%s new_source=%s rows=%zu msg=\"this is a copy of another file; "
                  "what was not in the database when it was copied is counted here, too, if its "
@@ -168,25 +169,25 @@ static int note_copy(struct ledger *l, const struct stat *st, struct sh_err *err
 }
 
 /* Rows and numbers as a process left them that may have been anywhere. */
-static void take_over(struct ledger *l)
+static void adopt_ledger(struct ledger *l)
 {
-    uint64_t next = SH_MAX(get(&l->head->next), (uint64_t)ROW_FIRST_NUMBER);
+    uint64_t next = SH_MAX(get_cell(&l->head->next), (uint64_t)ROW_FIRST_NUMBER);
     size_t n_bad = 0;
 
     for (size_t i = 0; i < LEDGER_ROWS; i++) {
         struct row *r = &l->rows[i];
 
-        if (get(&r->is) == ROW_FREE)
+        if (get_cell(&r->is) == ROW_FREE)
             continue;
-        if (!is_whole(r)) {
-            set(&r->is, ROW_FREE);
+        if (!is_row_whole(r)) {
+            set_cell(&r->is, ROW_FREE);
             n_bad++;
             continue;
         }
         l->n_high = i + 1;
-        next = SH_MAX(next, get(&r->is) + 1);
+        next = SH_MAX(next, get_cell(&r->is) + 1);
     }
-    set(&l->head->next, next);
+    set_cell(&l->head->next, next);
     if (n_bad)
         SH_ERROR("usage.rows", "file=%s rows=%zu msg=\"cannot be read, and are not counted\"",
                  l->path, n_bad);
@@ -206,7 +207,7 @@ static void put_away(const char *folder, const char *path)
 
 /* The lock of the file of this name, if nobody has it and it is still the one of this name. -1 with
  * errno: EWOULDBLOCK where that is not so. */
-static int lock(const char *path, int flags, struct stat *st)
+static int lock_ledger(const char *path, int flags, struct stat *st)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0640);
 
@@ -233,12 +234,13 @@ static struct ledger *ledger_new(void)
 /* Else to count could be what finds the disk full, and that ends the process. */
 static int reserve(int fd, const char *path, struct sh_err *err)
 {
-    errno = posix_fallocate(fd, 0, (off_t)file_bytes());
+    errno = posix_fallocate(fd, 0, (off_t)ledger_bytes());
     return errno ? SH_FAIL_ERRNO(err, SH_E_DISKFULL, "could not reserve %s", path) : SH_OK;
 }
 
 /* *out is NULL: it is somebody's, or none. */
-static int open_file(const char *folder, const char *path, struct ledger **out, struct sh_err *err)
+static int open_ledger(const char *folder, const char *path, struct ledger **out,
+                       struct sh_err *err)
 {
     struct ledger *l = ledger_new();
     struct stat st;
@@ -246,15 +248,15 @@ static int open_file(const char *folder, const char *path, struct ledger **out, 
 
     if (!l)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a ledger");
-    l->fd = lock(path, 0, &st);
+    l->fd = lock_ledger(path, 0, &st);
     if (l->fd < 0 && errno != EWOULDBLOCK && errno != ENOENT)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open %s: what it holds is not counted", path);
     if (l->fd < 0)
         goto out;
-    if (st.st_size == (off_t)file_bytes()) {
+    if (st.st_size == (off_t)ledger_bytes()) {
         rc = reserve(l->fd, path, err); /* a copy may have holes */
         if (!rc)
-            rc = map(l, l->fd, err);
+            rc = map_ledger(l, l->fd, err);
         if (!rc)
             rc = sh_strdup(path, &l->path, err);
         if (rc)
@@ -263,7 +265,7 @@ static int open_file(const char *folder, const char *path, struct ledger **out, 
             rc = note_copy(l, &st, err);
             if (rc)
                 goto out;
-            take_over(l);
+            adopt_ledger(l);
             *out = l;
             return SH_OK;
         }
@@ -278,7 +280,7 @@ out:
 static void remove_unmade(const char *path)
 {
     struct stat st;
-    int fd = lock(path, 0, &st);
+    int fd = lock_ledger(path, 0, &st);
 
     if (fd < 0)
         return;
@@ -306,24 +308,25 @@ int ledger_adopt(const char *folder, struct ledger **out, struct sh_err *err)
             remove_unmade(path);
         if (n <= m || strcmp(e->d_name + n - m, SUFFIX) != 0)
             continue;
-        one = open_file(folder, path, out, rc ? NULL : err);
+        one = open_ledger(folder, path, out, rc ? NULL : err);
         rc = rc ? rc : one; /* another one may be better */
     }
     closedir(d);
     return *out ? SH_OK : rc;
 }
 
-static void begin(struct ledger *l, const char *source)
+static void init_ledger_head(struct ledger *l, const char *source)
 {
     l->head->magic = MAGIC;
     l->head->row_bytes = sizeof(struct row);
     l->head->n_rows = LEDGER_ROWS;
     memcpy(l->head->source, source, LEDGER_NAME);
-    set(&l->head->next, ROW_FIRST_NUMBER);
+    set_cell(&l->head->next, ROW_FIRST_NUMBER);
 }
 
 /* It has its name when it is whole, and the lock before. */
-static int make_file(struct ledger *l, const char *folder, const char *source, struct sh_err *err)
+static int make_ledger_file(struct ledger *l, const char *folder, const char *source,
+                            struct sh_err *err)
 {
     char *unmade = NULL;
     struct stat st;
@@ -333,16 +336,16 @@ static int make_file(struct ledger *l, const char *folder, const char *source, s
         rc = sh_asprintf(err, &unmade, "%s/" UNMADE "%s", folder, source);
     if (rc)
         goto out;
-    l->fd = lock(unmade, O_CREAT | O_EXCL, &st);
+    l->fd = lock_ledger(unmade, O_CREAT | O_EXCL, &st);
     if (l->fd < 0) {
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make %s", unmade);
         goto out;
     }
     rc = reserve(l->fd, unmade, err);
     if (!rc)
-        rc = map(l, l->fd, err);
+        rc = map_ledger(l, l->fd, err);
     if (!rc) {
-        begin(l, source);
+        init_ledger_head(l, source);
         l->head->inode = (uint64_t)st.st_ino;
         if (rename(unmade, l->path) < 0)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not rename %s", unmade);
@@ -355,7 +358,7 @@ out:
 }
 
 /* A file with the lock, or memory alone. */
-static int make(const char *folder, struct ledger **out, struct sh_err *err)
+static int make_ledger(const char *folder, struct ledger **out, struct sh_err *err)
 {
     char source[LEDGER_NAME];
     struct sh_err why = {0};
@@ -368,15 +371,15 @@ static int make(const char *folder, struct ledger **out, struct sh_err *err)
         rc = l ? new_source(source, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a ledger");
         if (rc)
             goto out;
-        rc = make_file(l, folder, source, &why);
+        rc = make_ledger_file(l, folder, source, &why);
     }
     if (rc) {
         sh_log_err(SH_LOG_ERROR, "usage.file", &why);
         ledger_close(l);
         l = ledger_new();
-        rc = l ? map(l, -1, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a ledger");
+        rc = l ? map_ledger(l, -1, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a ledger");
         if (!rc)
-            begin(l, source);
+            init_ledger_head(l, source);
     }
     if (rc)
         goto out;
@@ -396,7 +399,7 @@ int ledger_open(const char *folder, struct ledger **out, struct sh_err *err)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder %s", folder);
     if (ledger_adopt(folder, out, &why))
         sh_log_err(SH_LOG_ERROR, "usage.folder", &why);
-    return *out ? SH_OK : make(folder, out, err);
+    return *out ? SH_OK : make_ledger(folder, out, err);
 }
 
 void ledger_close(struct ledger *l)
@@ -406,7 +409,7 @@ void ledger_close(struct ledger *l)
     if (l->head && l->path && l->n_high == 0)
         unlink(l->path);
     if (l->head)
-        munmap(l->head, file_bytes());
+        munmap(l->head, ledger_bytes());
     if (l->fd >= 0)
         close(l->fd);
     free(l->path);
@@ -415,9 +418,9 @@ void ledger_close(struct ledger *l)
 
 /* ------------------------------------------------------------------ rows */
 
-static bool is_of(const struct row *r, const struct msg_usage_row *a)
+static bool is_row_of(const struct row *r, const struct msg_usage_row *a)
 {
-    return get(&r->is) == ROW_OPEN && r->id == a->id && r->kind == a->kind &&
+    return get_cell(&r->is) == ROW_OPEN && r->id == a->id && r->kind == a->kind &&
            strcmp(r->tenant, a->tenant) == 0;
 }
 
@@ -428,17 +431,17 @@ static uint16_t *hint_of(struct ledger *l, const struct msg_usage_row *a)
 }
 
 /* The open row of this minute; else the newest of another one; NULL: none. */
-static struct row *find(struct ledger *l, int64_t minute, const struct msg_usage_row *a)
+static struct row *find_usage_row(struct ledger *l, int64_t minute, const struct msg_usage_row *a)
 {
     struct row *best = &l->rows[*hint_of(l, a)];
 
-    if (is_of(best, a) && best->minute == minute)
+    if (is_row_of(best, a) && best->minute == minute)
         return best;
     best = NULL;
     for (size_t i = 0; i < l->n_high; i++) {
         struct row *r = &l->rows[i];
 
-        if (is_of(r, a) && (r->minute == minute || !best || r->minute > best->minute))
+        if (is_row_of(r, a) && (r->minute == minute || !best || r->minute > best->minute))
             best = r;
         if (best && best->minute == minute)
             break;
@@ -446,28 +449,28 @@ static struct row *find(struct ledger *l, int64_t minute, const struct msg_usage
     return best;
 }
 
-static struct row *take_row(struct ledger *l, int64_t minute, const struct msg_usage_row *a)
+static struct row *take_free_row(struct ledger *l, int64_t minute, const struct msg_usage_row *a)
 {
     for (size_t i = 0; i < LEDGER_ROWS; i++) {
         struct row *r = &l->rows[i];
 
-        if (get(&r->is) != ROW_FREE)
+        if (get_cell(&r->is) != ROW_FREE)
             continue;
         r->minute = minute;
         r->kind = a->kind;
         r->id = a->id;
         sh_strlcpy(r->tenant, a->tenant, sizeof(r->tenant));
         memset(r->sums, 0, sizeof(r->sums));
-        set(&r->which, 0);
+        set_cell(&r->which, 0);
         l->n_high = SH_MAX(l->n_high, i + 1);
         return r;
     }
     return NULL;
 }
 
-static void add(struct row *r, const struct msg_usage_row *a)
+static void add_to_row(struct row *r, const struct msg_usage_row *a)
 {
-    uint64_t now = get(&r->which);
+    uint64_t now = get_cell(&r->which);
     struct sums s = r->sums[now];
 
     s.gpu_ns += a->gpu_ns;
@@ -475,22 +478,22 @@ static void add(struct row *r, const struct msg_usage_row *a)
     s.samples = a->kind == MSG_USAGE_JOB ? a->samples : s.samples + a->samples;
     s.step = SH_MAX(s.step, a->step);
     r->sums[!now] = s;
-    set(&r->which, !now);
+    set_cell(&r->which, !now);
 }
 
 void ledger_count(struct ledger *l, int64_t minute, const struct msg_usage_row *a)
 {
-    struct row *r = find(l, minute, a), *empty = NULL;
+    struct row *r = find_usage_row(l, minute, a), *empty = NULL;
 
     if (!r || r->minute != minute)
-        empty = take_row(l, minute, a);
+        empty = take_free_row(l, minute, a);
     if (empty) {
-        add(empty, a);
-        set(&empty->is, ROW_OPEN); /* only now: a kill leaves it whole or free */
+        add_to_row(empty, a);
+        set_cell(&empty->is, ROW_OPEN); /* only now: a kill leaves it whole or free */
         r = empty;
     } else if (r) {
         l->merged += r->minute != minute;
-        add(r, a);
+        add_to_row(r, a);
     } else {
         l->dropped++;
         return;
@@ -506,7 +509,7 @@ static uint64_t on_its_way(const struct ledger *l)
     uint64_t number = 0;
 
     for (size_t i = 0; i < l->n_high; i++) {
-        uint64_t is = get(&l->rows[i].is);
+        uint64_t is = get_cell(&l->rows[i].is);
 
         if (is >= ROW_FIRST_NUMBER && (!number || is < number))
             number = is;
@@ -516,13 +519,13 @@ static uint64_t on_its_way(const struct ledger *l)
 
 static uint64_t close_batch(struct ledger *l)
 {
-    uint64_t number = get(&l->head->next);
+    uint64_t number = get_cell(&l->head->next);
     size_t n = 0;
 
     for (size_t i = 0; i < l->n_high && n < LEDGER_BATCH; i++) {
-        if (get(&l->rows[i].is) != ROW_OPEN)
+        if (get_cell(&l->rows[i].is) != ROW_OPEN)
             continue;
-        set(&l->rows[i].is, number);
+        set_cell(&l->rows[i].is, number);
         n++;
     }
     return n ? number : 0;
@@ -538,10 +541,10 @@ uint64_t ledger_batch(struct ledger *l, int64_t now_s, struct msg_usage_row rows
         number = close_batch(l);
     for (size_t i = 0; number && i < l->n_high && *n < LEDGER_BATCH; i++) {
         const struct row *r = &l->rows[i];
-        const struct sums *s = &r->sums[get(&r->which)];
+        const struct sums *s = &r->sums[get_cell(&r->which)];
         struct msg_usage_row *to = &rows[*n];
 
-        if (get(&r->is) != number)
+        if (get_cell(&r->is) != number)
             continue;
         *to = (struct msg_usage_row){.kind = r->kind,
                                      .id = r->id,
@@ -562,14 +565,14 @@ void ledger_stored(struct ledger *l, uint64_t number)
 
     if (number >= NUMBER_END)
         return; /* no number of ours */
-    /* First the number: no other rows may get it. While rows have it take_over() sees that. */
-    if (get(&l->head->next) <= number)
-        set(&l->head->next, number + 1);
+    /* First the number: no other rows may get it. While rows have it adopt_ledger() sees that. */
+    if (get_cell(&l->head->next) <= number)
+        set_cell(&l->head->next, number + 1);
     for (size_t i = 0; i < l->n_high; i++) {
-        uint64_t is = get(&l->rows[i].is);
+        uint64_t is = get_cell(&l->rows[i].is);
 
         if (is >= ROW_FIRST_NUMBER && is <= number)
-            set(&l->rows[i].is, ROW_FREE);
+            set_cell(&l->rows[i].is, ROW_FREE);
         else if (is != ROW_FREE)
             n_high = i + 1;
     }
@@ -588,7 +591,7 @@ struct ledger_state ledger_state(const struct ledger *l)
     for (size_t i = 0; i < l->n_high; i++) {
         const struct row *r = &l->rows[i];
 
-        if (get(&r->is) == ROW_FREE)
+        if (get_cell(&r->is) == ROW_FREE)
             continue;
         st.n_rows++;
         if (!st.oldest_minute || r->minute < st.oldest_minute)

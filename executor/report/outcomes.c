@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static void clear(struct msg_job_state *s)
+static void clear_outcome(struct msg_job_state *s)
 {
     free((char *)s->msg);
     free((char *)s->result);
@@ -19,7 +19,7 @@ void outcomes_keep(struct outcomes *w, const struct msg_job_state *s)
     struct msg_job_state *to = &w->said[w->n++ % OUTCOMES_MAX];
     char *msg = NULL, *result = NULL;
 
-    clear(to);
+    clear_outcome(to);
     if (sh_strdup(s->msg, &msg, NULL) || sh_strdup(s->result, &result, NULL)) {
         SH_WARN("job.forgotten", "job=%" PRId64, s->job);
         free(msg);
@@ -34,7 +34,7 @@ void outcomes_forget(struct outcomes *w, int64_t job)
 {
     for (size_t i = 0; i < OUTCOMES_MAX; i++)
         if (w->said[i].job == job)
-            clear(&w->said[i]);
+            clear_outcome(&w->said[i]);
 }
 
 void outcomes_send(const struct outcomes *w, const struct uplink *u)
@@ -51,5 +51,5 @@ void outcomes_send(const struct outcomes *w, const struct uplink *u)
 void outcomes_fini(struct outcomes *w)
 {
     for (size_t i = 0; i < OUTCOMES_MAX; i++)
-        clear(&w->said[i]);
+        clear_outcome(&w->said[i]);
 }

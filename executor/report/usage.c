@@ -154,7 +154,7 @@ void usage_energy(struct usage *u, double joules)
 /* ------------------------------------------------------------------ handing over */
 
 /* Its next batch, if none is on its way or nobody has answered for long. */
-static void say(struct usage *u, struct source *s)
+static void say_batch(struct usage *u, struct source *s)
 {
     int64_t now = sh_clock_ns();
     struct sh_msg m = {.type = MSG_USAGE};
@@ -170,20 +170,20 @@ static void say(struct usage *u, struct source *s)
         uplink_send(u->up, &m);
 }
 
-static void say_all(struct usage *u)
+static void say_batches(struct usage *u)
 {
     for (size_t i = 0; i < SH_ARRAY_LEN(u->at); i++)
-        say(u, &u->at[i]);
+        say_batch(u, &u->at[i]);
 }
 
 void usage_on_up(struct usage *u)
 {
     for (size_t i = 0; i < SH_ARRAY_LEN(u->at); i++)
         u->at[i].said_ns = 0;
-    say_all(u);
+    say_batches(u);
 }
 
-static void drop(struct source *s)
+static void drop_source(struct source *s)
 {
     ledger_close(s->ledger);
     *s = (struct source){0};
@@ -202,9 +202,9 @@ void usage_on_stored(struct usage *u, const struct msg_usage_stored *m)
         after = ledger_state(s->ledger).n_rows;
         s->said_ns = 0;
         if (i > 0 && after == 0)
-            drop(s);
+            drop_source(s);
         else if (before - after == LEDGER_BATCH || i > 0)
-            say(u, s); /* there was more than a batch holds */
+            say_batch(u, s); /* there was more than a batch holds */
     }
 }
 
@@ -231,11 +231,11 @@ static void adopt(struct usage *u)
         st = ledger_state(s->ledger);
         SH_INFO("usage.adopt", "source=%s rows=%zu", ledger_source(s->ledger), st.n_rows);
         if (st.n_rows == 0)
-            drop(s);
+            drop_source(s);
     }
 }
 
-static void show(struct usage *u)
+static void show_usage_metrics(struct usage *u)
 {
     const char *name = u->executor;
     size_t n_rows = 0;
@@ -269,9 +269,9 @@ static void show(struct usage *u)
 void usage_second(struct usage *u)
 {
     adopt(u);
-    say_all(u);
+    say_batches(u);
     recent_say(&u->recent, u->up);
-    show(u);
+    show_usage_metrics(u);
 }
 
 bool usage_drain(struct usage *u)
@@ -280,7 +280,7 @@ bool usage_drain(struct usage *u)
 
     if (!u->drain_ns)
         u->drain_ns = sh_clock_ns();
-    say_all(u);
+    say_batches(u);
     for (size_t i = 0; i < SH_ARRAY_LEN(u->at); i++)
         done &= !u->at[i].ledger || ledger_state(u->at[i].ledger).n_rows == 0;
     return done || !uplink_is_up(u->up) || sh_clock_ns() - u->drain_ns > USAGE_DRAIN_NS;
@@ -316,7 +316,7 @@ void usage_free(struct usage *u)
     if (!u)
         return;
     for (size_t i = 0; i < SH_ARRAY_LEN(u->at); i++)
-        drop(&u->at[i]);
+        drop_source(&u->at[i]);
     free(u->folder);
     free(u);
 }

@@ -37,7 +37,7 @@ struct data {
     size_t n_peers;
 };
 
-static struct peer *find(const struct data *d, uint64_t api_id)
+static struct peer *find_peer(const struct data *d, uint64_t api_id)
 {
     for (struct peer *p = d->peers; p; p = p->next)
         if (p->api_id == api_id)
@@ -65,7 +65,7 @@ static void drop_peer(struct peer *p)
     free(p);
 }
 
-static void refuse(struct peer *p, const struct sh_err *why)
+static void refuse_peer(struct peer *p, const struct sh_err *why)
 {
     struct sh_wire *w = p->wire;
 
@@ -97,7 +97,7 @@ static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, si
 {
     const struct data_conf *c = &p->d->conf;
     struct sh_msg ready = {.type = MSG_DATA_READY};
-    struct peer *old = find(p->d, m->api_id);
+    struct peer *old = find_peer(p->d, m->api_id);
     int rc;
 
     if (p->api_id || m->api_id == 0)
@@ -182,7 +182,7 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
                      sh_msg_name(m->type));
     }
     if (rc)
-        refuse(p, &err);
+        refuse_peer(p, &err);
 }
 
 static void on_close(struct sh_wire *w, const struct sh_err *why, void *arg)
@@ -199,7 +199,7 @@ static void on_close(struct sh_wire *w, const struct sh_err *why, void *arg)
 
 bool data_has(const struct data *d, uint64_t api_id, uint64_t rid)
 {
-    const struct peer *p = d ? find(d, api_id) : NULL;
+    const struct peer *p = d ? find_peer(d, api_id) : NULL;
 
     if (!p || p->is_local)
         return p != NULL;
@@ -211,7 +211,7 @@ bool data_has(const struct data *d, uint64_t api_id, uint64_t rid)
 
 bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid, int64_t came_ns)
 {
-    if (d && find(d, api_id))
+    if (d && find_peer(d, api_id))
         return data_has(d, api_id, rid);
     return sh_clock_ns() - came_ns > UNKNOWN_NS;
 }
@@ -226,7 +226,8 @@ static void forget_ended(struct peer *p, uint64_t rid)
         }
 }
 
-static int send_span(struct peer *p, uint64_t rid, const struct msg_span *s, struct sh_err *err)
+static int send_output_span(struct peer *p, uint64_t rid, const struct msg_span *s,
+                            struct sh_err *err)
 {
     if (s->off > p->slab.bytes || s->len > p->slab.bytes - s->off)
         return SH_FAIL(err, SH_E_PROTO, "an output leaves the slab");
@@ -246,7 +247,7 @@ static int send_span(struct peer *p, uint64_t rid, const struct msg_span *s, str
 
 void data_result(struct data *d, const struct run_part *part, const struct msg_result *r)
 {
-    struct peer *p = find(d, part->api_id);
+    struct peer *p = find_peer(d, part->api_id);
     struct sh_msg m = {.type = MSG_RESULT, .u.result = *r};
     struct sh_err err = {0};
     int rc = SH_OK;
@@ -260,7 +261,7 @@ void data_result(struct data *d, const struct run_part *part, const struct msg_r
     if (!p->is_local) {
         forget_ended(p, part->rid);
         for (size_t i = 0; !rc && m.u.result.rc == 0 && i < part->n_out; i++)
-            rc = send_span(p, part->rid, &part->out[i], &err);
+            rc = send_output_span(p, part->rid, &part->out[i], &err);
     }
     if (!rc)
         rc = sh_wire_send(p->wire, &m, &err);

@@ -65,7 +65,7 @@ uint64_t slabs_own_id(struct slabs *s)
     return ++s->n_own;
 }
 
-static const struct slab *find(const struct slabs *s, uint64_t api_id)
+static const struct slab *find_slab(const struct slabs *s, uint64_t api_id)
 {
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].api_id == api_id)
@@ -75,21 +75,21 @@ static const struct slab *find(const struct slabs *s, uint64_t api_id)
 
 const struct sh_shm *slabs_find(const struct slabs *s, uint64_t api_id)
 {
-    const struct slab *slab = find(s, api_id);
+    const struct slab *slab = find_slab(s, api_id);
 
     return slab ? &slab->shm : NULL;
 }
 
 const struct sh_shm *slabs_find_locked(const struct slabs *s, uint64_t api_id)
 {
-    const struct slab *slab = find(s, api_id);
+    const struct slab *slab = find_slab(s, api_id);
 
     return slab && slab->is_locked ? &slab->shm : NULL;
 }
 
 /* ------------------------------------------------------------------ what workers know */
 
-static void tell(struct worker *w, const struct slab *s)
+static void tell_of_slab(struct worker *w, const struct slab *s)
 {
     struct sh_msg m = {.type = MSG_WK_SLAB};
 
@@ -100,7 +100,7 @@ static void tell(struct worker *w, const struct slab *s)
 void slabs_greet(struct slabs *s, struct worker *w)
 {
     for (size_t i = 0; i < s->n && !slabs_are_hidden(s); i++)
-        tell(w, &s->list[i]);
+        tell_of_slab(w, &s->list[i]);
 }
 
 static void tell_all(const struct slabs *s, const struct slab *slab)
@@ -109,7 +109,7 @@ static void tell_all(const struct slabs *s, const struct slab *slab)
 
     for (size_t i = 0; i < pool_size(p) && !slabs_are_hidden(s); i++)
         if (worker_is_alive(pool_at(p, i)))
-            tell(pool_at(p, i), slab);
+            tell_of_slab(pool_at(p, i), slab);
 }
 
 static void tell_gone(const struct slabs *s, uint64_t api_id)
@@ -158,7 +158,7 @@ static void on_passed(void *arg)
 }
 
 /* Should the lane never say that it has passed, the memory stays until the process ends. */
-static void let_go(const struct slabs *all, const struct slab *s)
+static void let_slab_go(const struct slabs *all, const struct slab *s)
 {
     struct gone_slab *g = malloc(sizeof(*g));
     struct sh_err err = {0};
@@ -178,7 +178,7 @@ void slabs_drop(struct slabs *s, uint64_t api_id)
     for (size_t i = 0; i < s->n; i++) {
         if (s->list[i].api_id != api_id)
             continue;
-        let_go(s, &s->list[i]);
+        let_slab_go(s, &s->list[i]);
         s->list[i] = s->list[--s->n];
         tell_gone(s, api_id);
         return;

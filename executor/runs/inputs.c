@@ -53,7 +53,7 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
     return true;
 }
 
-static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
+static int copy_inputs(const struct run *r, const uint64_t *offs, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -81,7 +81,7 @@ static void on_passed(void *arg)
 
 /* The ticket does not say, or not truly, when the lane has passed what it was given: a mark does.
  * Should the lane not take that either, what it may still touch stays as it is for good. */
-static void follow(struct switcher *sw)
+static void follow_with_mark(struct switcher *sw)
 {
     struct sh_err err = {0};
 
@@ -108,10 +108,10 @@ int inputs_send(struct run *r, struct sh_err *err)
     r->has_inputs = false;
     if (!is_worth_it(r, offs))
         return SH_OK;
-    came = copy(r, offs, NULL) == SH_OK;
+    came = copy_inputs(r, offs, NULL) == SH_OK;
     rc = tx_ticket(sw->env.tx, TX_LANE_IN, TX_SLOT_INPUTS, sw->inputs_ticket + 1, err);
     if (rc) {
-        follow(sw);
+        follow_with_mark(sw);
         return rc;
     }
     sw->inputs_ticket++;
@@ -141,5 +141,5 @@ void inputs_force(struct switcher *sw)
     if (has_ticket(sw))
         return;
     dev_ticket_force(sw->env.mem, TX_SLOT_INPUTS, sw->inputs_ticket);
-    follow(sw);
+    follow_with_mark(sw);
 }

@@ -16,7 +16,7 @@ struct loose {
     struct run_part part;
 };
 
-static int copy_spans(struct sh_blob b, struct msg_span **out, size_t *n, struct sh_err *err)
+static int copy_part_spans(struct sh_blob b, struct msg_span **out, size_t *n, struct sh_err *err)
 {
     if (b.len % sizeof(**out) || b.len / sizeof(**out) > RUN_MAX_SPANS)
         return SH_FAIL(err, SH_E_PROTO, "a part with %zu bytes of spans", b.len);
@@ -34,9 +34,9 @@ static int copy_part(const struct msg_run_part *m, struct run_part *out, struct 
     int rc;
 
     *out = (struct run_part){.rid = m->rid, .api_id = m->api_id, .batch = m->batch};
-    rc = copy_spans(m->in_spans, &out->in, &out->n_in, err);
+    rc = copy_part_spans(m->in_spans, &out->in, &out->n_in, err);
     if (!rc)
-        rc = copy_spans(m->out_spans, &out->out, &out->n_out, err);
+        rc = copy_part_spans(m->out_spans, &out->out, &out->n_out, err);
     if (!rc && m->tenant && *m->tenant)
         rc = sh_strdup(m->tenant, &out->tenant, err);
     if (!rc && m->batch == 0)

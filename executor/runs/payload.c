@@ -25,17 +25,17 @@ bool payload_has_part(const struct run *r, const struct run_part *p)
 /* ------------------------------------------------------------------ where what lies */
 
 /* The same whether its API is still there or not. What is no length at all is refused later. */
-static uint64_t room(uint64_t len)
+static uint64_t span_room(uint64_t len)
 {
     return len > MAX_BYTES ? 0 : SH_ALIGN_UP(len, (uint64_t)ALIGN);
 }
 
-static uint64_t place(const struct msg_span *from, size_t n, uint64_t at, struct msg_span *to)
+static uint64_t place_spans(const struct msg_span *from, size_t n, uint64_t at, struct msg_span *to)
 {
     for (size_t i = 0; i < n; i++) {
         if (to)
             to[i] = (struct msg_span){.off = at, .len = from[i].len};
-        at += room(from[i].len);
+        at += span_room(from[i].len);
     }
     return at;
 }
@@ -59,7 +59,7 @@ static const struct sh_shm *slab_of(const struct run *r, const struct run_part *
 
 /* Between the slabs and the worker's memory: inputs to it, or outputs from it. A part that failed
  * has none: what it said of the slab may be wrong. */
-static void copy(const struct run *r, const struct payload *m, bool in)
+static void copy_payload(const struct run *r, const struct payload *m, bool in)
 {
     uint64_t at = 0;
 
@@ -67,7 +67,7 @@ static void copy(const struct run *r, const struct payload *m, bool in)
         const struct run_part *p = &r->parts[k];
         const bool goes = in ? payload_has_part(r, p) : !p->rc;
         const struct sh_shm *slab = goes ? slab_of(r, p) : NULL;
-        const uint64_t outs = place(p->in, p->n_in, at, NULL);
+        const uint64_t outs = place_spans(p->in, p->n_in, at, NULL);
         uint64_t here = in ? at : outs;
 
         for (size_t i = 0; slab && i < (in ? p->n_in : p->n_out); i++) {
@@ -75,15 +75,15 @@ static void copy(const struct run *r, const struct payload *m, bool in)
             char *ours = (char *)m->mem.base + here, *theirs = (char *)slab->base + s->off;
 
             memcpy(in ? ours : theirs, in ? theirs : ours, s->len);
-            here += room(s->len);
+            here += span_room(s->len);
         }
-        at = place(p->out, p->n_out, outs, NULL);
+        at = place_spans(p->out, p->n_out, outs, NULL);
     }
 }
 
 /* ------------------------------------------------------------------ the memory */
 
-static void drop(struct worker *w)
+static void drop_payload(struct worker *w)
 {
     struct sh_msg m = {.type = MSG_WK_SLAB_GONE};
 
@@ -101,7 +101,8 @@ void payload_forget(struct worker *w)
     w->payload = (struct payload){.mem = {.fd = -1}};
 }
 
-static int make_room(struct slabs *slabs, struct worker *w, uint64_t bytes, struct sh_err *err)
+static int make_payload_room(struct slabs *slabs, struct worker *w, uint64_t bytes,
+                             struct sh_err *err)
 {
     struct sh_msg m = {.type = MSG_WK_SLAB};
     uint64_t size = MIN_BYTES;
@@ -109,7 +110,7 @@ static int make_room(struct slabs *slabs, struct worker *w, uint64_t bytes, stru
 
     if (w->payload.mem.base && w->payload.mem.bytes >= bytes)
         return SH_OK;
-    drop(w);
+    drop_payload(w);
     while (size < bytes)
         size *= 2;
     rc = sh_shm_create("shunt-payload", (size_t)size, &w->payload.mem, err);
@@ -122,17 +123,17 @@ static int make_room(struct slabs *slabs, struct worker *w, uint64_t bytes, stru
 }
 
 /* What the run had is nothing to the next one. */
-static void clear(struct worker *w)
+static void clear_payload(struct worker *w)
 {
     struct payload *m = &w->payload;
 
     if (m->mem.bytes > KEEP_BYTES)
-        drop(w);
+        drop_payload(w);
     else if (m->used <= CLEAR_BYTES)
         memset(m->mem.base, 0, m->used);
     else if (fallocate(m->mem.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                        (off_t)SH_ALIGN_UP(m->used, (uint64_t)4096)) != 0)
-        drop(w);
+        drop_payload(w);
     w->payload.used = 0;
 }
 
@@ -148,17 +149,17 @@ int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
 
-        bytes = place(p->in, p->n_in, bytes, NULL);
-        bytes = place(p->out, p->n_out, bytes, NULL);
+        bytes = place_spans(p->in, p->n_in, bytes, NULL);
+        bytes = place_spans(p->out, p->n_out, bytes, NULL);
         if (bytes > MAX_BYTES)
             return SH_FAIL(err, SH_E_TOOBIG, "the requests of a run have more than %u GiB",
                            (unsigned)(MAX_BYTES >> 30));
     }
-    rc = make_room(r->sw->env.slabs, w, bytes, err);
+    rc = make_payload_room(r->sw->env.slabs, w, bytes, err);
     if (rc)
         return rc;
     w->payload.used = bytes;
-    copy(r, &w->payload, true);
+    copy_payload(r, &w->payload, true);
     return SH_OK;
 }
 
@@ -174,8 +175,8 @@ void payload_send_parts(const struct run *r, struct worker *w)
         struct sh_msg m = {.type = MSG_WK_PART};
 
         if (is_lent) {
-            at = place(p->in, p->n_in, at, spans);
-            at = place(p->out, p->n_out, at, spans + p->n_in);
+            at = place_spans(p->in, p->n_in, at, spans);
+            at = place_spans(p->out, p->n_out, at, spans + p->n_in);
         }
         m.u.wk_part = (struct msg_wk_part){
             .run_id = r->id,
@@ -194,6 +195,6 @@ void payload_take_back(const struct run *r, struct worker *w, bool is_good)
     if (!slabs_are_hidden(r->sw->env.slabs) || !w->payload.mem.base)
         return;
     if (is_good)
-        copy(r, &w->payload, false);
-    clear(w);
+        copy_payload(r, &w->payload, false);
+    clear_payload(w);
 }

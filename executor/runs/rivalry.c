@@ -37,7 +37,7 @@ void rivalry__look(struct switcher *sw, int64_t now)
                   sw->wish.job && sw->tenure.holds_off);
 }
 
-static uint32_t less(uint32_t blocks, uint64_t bytes)
+static uint32_t blocks_less(uint32_t blocks, uint64_t bytes)
 {
     const uint64_t n = bytes / DEV_BLOCK + (bytes % DEV_BLOCK != 0);
 
@@ -45,14 +45,14 @@ static uint32_t less(uint32_t blocks, uint64_t bytes)
 }
 
 /* What images have beside the state and the workspace of a run; no tenant has more than its max. */
-static struct tenure_room room_of(struct residency *res, const struct run *r,
-                                  const struct switch_wish *wish)
+static struct tenure_room run_room(struct residency *res, const struct run *r,
+                                   const struct switch_wish *wish)
 {
     const uint32_t all = arena_blocks(residency_arena(res));
     const uint32_t max = residency_quota(res, r->model->tag).max_blocks;
-    const uint32_t without = less(less(all, wish->state_bytes), r->ws_bytes);
+    const uint32_t without = blocks_less(blocks_less(all, wish->state_bytes), r->ws_bytes);
 
-    return (struct tenure_room){.beside = SH_MIN(less(without, wish->ws_bytes), max),
+    return (struct tenure_room){.beside = SH_MIN(blocks_less(without, wish->ws_bytes), max),
                                 .without = SH_MIN(without, max)};
 }
 
@@ -71,7 +71,7 @@ void rivalry__pay(struct run *r)
     struct switcher *sw = r->sw;
     struct residency *res = space_residency(sw->env.space);
     const uint32_t distance = residency_distance(res, r->model->res);
-    const struct tenure_room room = room_of(res, r, &sw->wish);
+    const struct tenure_room room = run_room(res, r, &sw->wish);
     const uint32_t n = tenure_displaced(&room, residency_blocks(res, r->model->res), distance);
 
     if (n && !r->is_own)

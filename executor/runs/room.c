@@ -10,7 +10,7 @@ static struct residency_need need_of(const struct run *r)
 
 /* On the lane: the scrub of the workspace, if it needs one, then the inputs if they are large, then
  * the first group, which has to follow whatever has become of the inputs: its place is taken. */
-static int take_with(struct run *r, enum space_way way, struct sh_err *err)
+static int take_memory_way(struct run *r, enum space_way way, struct sh_err *err)
 {
     const double *layer_ns = NULL;
     const struct msg_batch *b = model_batch(r->shape, r->batch, &layer_ns);
@@ -66,17 +66,17 @@ static void forget_try(struct sh_err *err)
         *err = (struct sh_err){0};
 }
 
-static int take(struct run *r, struct sh_err *err)
+static int take_run_memory(struct run *r, struct sh_err *err)
 {
     const struct space_if now = {.n_given = 0};
     enum space_way way;
-    int rc = take_with(r, SPACE_FREE, err);
+    int rc = take_memory_way(r, SPACE_FREE, err);
 
     if (rc != SH_E_DEVMEM)
         return rc;
     forget_try(err);
     rc = find_way(r, &now, &way, err);
-    return rc ? rc : take_with(r, way, err);
+    return rc ? rc : take_memory_way(r, way, err);
 }
 
 int room__take(struct run *r, struct sh_err *err)
@@ -85,10 +85,10 @@ int room__take(struct run *r, struct sh_err *err)
 
     if (!HOOK_ASK(r->sw->env.hooks, has_memory, true))
         return SH_OK; /* the worker takes it, elsewhere */
-    rc = take(r, err);
+    rc = take_run_memory(r, err);
     if (rc == SH_E_DEVMEM && store_unkeep_all(r->sw->env.store)) {
         forget_try(err);
-        rc = take(r, err);
+        rc = take_run_memory(r, err);
     }
     return rc;
 }

@@ -137,7 +137,7 @@ static int64_t copy_ns(const struct run *r)
     return SH_MAX(r->model->tx.arrived_ns - r->start_ns, (int64_t)0);
 }
 
-static int64_t between(int64_t low, int64_t x, int64_t high)
+static int64_t clamp_ns(int64_t low, int64_t x, int64_t high)
 {
     return SH_MIN(SH_MAX(x, low), high);
 }
@@ -147,10 +147,10 @@ struct msg_wk_run_done run__believed(const struct run *r, const struct msg_wk_ru
     struct msg_wk_run_done d = *said;
     const int64_t now = sh_clock_ns();
 
-    d.start_ns = between(r->start_ns, said->start_ns, now);
-    d.first_ns = between(d.start_ns, said->first_ns, now);
-    d.end_ns = between(d.first_ns, said->end_ns, now);
-    d.wait_ns = between(-1, said->wait_ns, d.end_ns - d.first_ns);
+    d.start_ns = clamp_ns(r->start_ns, said->start_ns, now);
+    d.first_ns = clamp_ns(d.start_ns, said->first_ns, now);
+    d.end_ns = clamp_ns(d.first_ns, said->end_ns, now);
+    d.wait_ns = clamp_ns(-1, said->wait_ns, d.end_ns - d.first_ns);
     return d;
 }
 
@@ -178,7 +178,7 @@ static const char *tenant_of(const struct run *r, const struct run_part *p)
 }
 
 /* To each tenant by its samples. */
-static void charge(const struct run *r, int64_t gpu_ns, int64_t switch_ns)
+static void charge_tenants(const struct run *r, int64_t gpu_ns, int64_t switch_ns)
 {
     struct usage *u = r->sw->env.report->usage;
     uint32_t n = 0, left;
@@ -203,7 +203,7 @@ void run__bill(struct run *r, int64_t gpu_ns)
     if (r->is_own)
         r->held_ns += held;
     else
-        charge(r, SH_MIN(gpu_ns, held), held - SH_MIN(gpu_ns, held));
+        charge_tenants(r, SH_MIN(gpu_ns, held), held - SH_MIN(gpu_ns, held));
 }
 
 static void observe(const struct run *r, const char *stage, int64_t ns)
@@ -248,8 +248,8 @@ static void note_switch(const struct run *r, const struct run_result *res,
     usage_switched(r->sw->env.report->usage, &s);
 }
 
-static void count(const struct run *r, const struct run_result *res,
-                  const struct msg_wk_run_done *done)
+static void count_run(const struct run *r, const struct run_result *res,
+                      const struct msg_wk_run_done *done)
 {
     const char *found = r->hit_bytes >= r->model->image_bytes ? "full"
                         : r->hit_bytes > 0                    ? "partial"
@@ -268,8 +268,8 @@ static void count(const struct run *r, const struct run_result *res,
         observe(r, "copy", res->copy_ns);
 }
 
-static struct run_result result_of(const struct run *r, const struct sh_err *why,
-                                   const struct msg_wk_run_done *done)
+static struct run_result run_result_of(const struct run *r, const struct sh_err *why,
+                                       const struct msg_wk_run_done *done)
 {
     const struct run_part *one = r->n_parts > 0 && r->parts[0].rc ? &r->parts[0] : NULL;
     int64_t now = sh_clock_ns();
@@ -368,7 +368,7 @@ static void trace_run(const struct run *r, const struct run_result *res,
 
 void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
 {
-    struct run_result res = result_of(r, why, done);
+    struct run_result res = run_result_of(r, why, done);
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
     run__bill(r, SH_MAX(res.compute_ns, res.copy_ns));
@@ -377,7 +377,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
         tell_api(r, &r->parts[i], &res);
     own_failure(r, &res);
     note_drain(r);
-    count(r, &res, done);
+    count_run(r, &res, done);
     trace_run(r, &res, done);
     SH_DEBUG("switch.done", "run=%" PRIu64 " rc=%d copy_ns=%" PRId64 " ns=%" PRId64, r->id, res.rc,
              res.copy_ns, sh_clock_ns());
@@ -465,7 +465,7 @@ static void spend(struct run *r, const struct msg_wk_run_done *done)
 bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
 {
     const struct sh_err none = {0};
-    const struct run_result res = result_of(r, &none, done);
+    const struct run_result res = run_result_of(r, &none, done);
     size_t keep = 0;
 
     if (r->is_alone || (r->is_own ? !into_samples(r) : r->n_parts < 2 || has_all_failed(r)))
@@ -488,7 +488,7 @@ bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_ru
 
 bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
 {
-    const struct run_result res = result_of(r, why, done);
+    const struct run_result res = run_result_of(r, why, done);
     struct run_part *p = &r->parts[0];
 
     if (!r->is_alone || r->n_rest == 0 || (r->is_own && (why->rc || p->rc)))

@@ -19,7 +19,7 @@
 
 /* ------------------------------------------------------------------ queue */
 
-static void append(struct switcher *sw, struct run *r)
+static void append_run(struct switcher *sw, struct run *r)
 {
     r->next = NULL;
     *sw->tail = r;
@@ -38,7 +38,8 @@ static void unlink_run(struct switcher *sw, struct run **at)
     sw->n_queued--;
 }
 
-static void end_run(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
+static void end_current_run(struct run *r, const struct sh_err *why,
+                            const struct msg_wk_run_done *done)
 {
     run__report(r, why, done);
     run__free(r);
@@ -52,7 +53,7 @@ static void end_current(struct switcher *sw, const struct sh_err *why,
     sw->current = NULL;
     usage_runs(sw->env.report->usage, false, sh_clock_ns());
     rivalry__end(sw);
-    end_run(r, why, done);
+    end_current_run(r, why, done);
 }
 
 static bool payload_is_here(struct switcher *sw, const struct run *r)
@@ -64,7 +65,7 @@ static bool payload_is_here(struct switcher *sw, const struct run *r)
 }
 
 /* The first whose payload is here and for whom a worker is free; our own runs come last. */
-static struct run **pick(struct switcher *sw)
+static struct run **pick_run(struct switcher *sw)
 {
     struct run **own = NULL;
 
@@ -106,7 +107,7 @@ bool switch_wants_memory(const struct switcher *sw)
 
 bool switch_is_idle(struct switcher *sw)
 {
-    return !sw->current && !pick(sw);
+    return !sw->current && !pick_run(sw);
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -138,7 +139,7 @@ static void stop_training(struct switcher *sw)
 }
 
 /* True: something changed; false: wait for an event. */
-static bool give_memory(struct switcher *sw, struct run *r)
+static bool give_run_memory(struct switcher *sw, struct run *r)
 {
     struct sh_err err = {0}, never = {0};
     int rc;
@@ -191,7 +192,7 @@ static bool has_outgrown(const struct run *r)
 /* Only the workspace has to be waited for: inputs are written to it at once. The image need
  * not have arrived, and its head need not have moved to its place yet: each group carries a ticket
  * that the lane raises behind that group's bytes, and behind the move before them. */
-static bool send_run(struct switcher *sw, struct run *r)
+static bool send_worker_run(struct switcher *sw, struct run *r)
 {
     const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
     const struct tx_image *im = &r->model->tx;
@@ -259,10 +260,10 @@ static bool start_run(struct switcher *sw, struct run *r)
 {
     struct model *m = r->model;
     struct sh_err err = {0};
-    bool did = give_memory(sw, r);
+    bool did = give_run_memory(sw, r);
 
     if (sw->current == r && r->phase == RUN_SEND)
-        did = send_run(sw, r) || did;
+        did = send_worker_run(sw, r) || did;
     if (model_transmit_rest(m, &err) == SH_OK)
         return did;
     if (sw->current == r && r->phase == RUN_ACTIVE)
@@ -284,7 +285,7 @@ static void end_queued(struct switcher *sw, const struct model *m, int64_t now,
             continue;
         }
         unlink_run(sw, p);
-        end_run(r, why, NULL);
+        end_current_run(r, why, NULL);
     }
 }
 
@@ -308,7 +309,7 @@ bool switch_turn(struct switcher *sw)
 
         end_late(sw, sh_clock_ns());
         HOOK_TELL(sw->env.hooks, before_run);
-        if (!(p = pick(sw)))
+        if (!(p = pick_run(sw)))
             return false;
         r = *p;
         unlink_run(sw, p);
@@ -327,7 +328,7 @@ bool switch_turn(struct switcher *sw)
     case RUN_MEMORY:
         return start_run(sw, r);
     case RUN_SEND:
-        return send_run(sw, r);
+        return send_worker_run(sw, r);
     default:
         return false;
     }
@@ -354,7 +355,7 @@ void switch_on_part(struct switcher *sw, const struct msg_run_part *m)
     refuse_part(sw, &(struct run_part){.rid = m->rid, .api_id = m->api_id}, 0, &err);
 }
 
-static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
+static int admit_run(struct switcher *sw, struct run *r, struct sh_err *err)
 {
     const double *layer_ns;
 
@@ -372,7 +373,7 @@ static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
 
 /* A refused run has no model perhaps, so it is not a run yet for run__report. Takes r; NULL: there
  * was no memory for it. */
-static void refuse(struct switcher *sw, struct run *r, uint64_t id, const struct sh_err *why)
+static void refuse_run(struct switcher *sw, struct run *r, uint64_t id, const struct sh_err *why)
 {
     struct sh_msg m = {.type = MSG_RUN_DONE};
     struct run_part left;
@@ -413,7 +414,7 @@ void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh
 {
     struct sh_err err = {0};
 
-    refuse(sw, new_run(sw, m, &err), m->run_id, why);
+    refuse_run(sw, new_run(sw, m, &err), m->run_id, why);
 }
 
 void switch_on_run(struct switcher *sw, const struct msg_run *m)
@@ -427,13 +428,13 @@ void switch_on_run(struct switcher *sw, const struct msg_run *m)
         if (!err.rc && version)
             run__use(r, version, shape);
         if (!err.rc)
-            admit(sw, r, &err);
+            admit_run(sw, r, &err);
     }
     if (err.rc) {
-        refuse(sw, r, m->run_id, &err);
+        refuse_run(sw, r, m->run_id, &err);
         return;
     }
-    append(sw, r);
+    append_run(sw, r);
     if (sw->current)
         model_prepare(r->model, false); /* its copies travel while the current run computes */
 }
@@ -466,7 +467,7 @@ int switch_submit(struct switcher *sw, struct model *m, const struct sh_sizes *s
     r->n_passed = sw->n_started - (sw->current != NULL); /* it has the device: it goes before */
     r->parts[0] = *part;
     r->n_parts = 1;
-    append(sw, r);
+    append_run(sw, r);
     return SH_OK;
 }
 
@@ -512,7 +513,7 @@ static void drop_from_run(struct switcher *sw, struct run **at, uint64_t rid, ui
         return; /* n_rest is 0 where n_parts is */
     unlink_run(sw, at);
     SH_FAIL(&why, SH_E_CANCELLED, "cancelled before it ran");
-    end_run(r, &why, NULL);
+    end_current_run(r, &why, NULL);
 }
 
 /* What waits for memory, or for its worker, ends at once; a part that is to run alone, when its
@@ -560,7 +561,7 @@ void switch_on_api_gone(struct switcher *sw, uint64_t api_id)
 }
 
 /* The current run gives up what it has: it is to wait once more. */
-static struct run *take_back(struct switcher *sw)
+static struct run *take_current_back(struct switcher *sw)
 {
     struct run *r = sw->current;
 
@@ -577,9 +578,9 @@ static struct run *take_back(struct switcher *sw)
 }
 
 /* It waits until a worker has its model again, and holds nothing up meanwhile. */
-static void put_first(struct switcher *sw)
+static void put_run_first(struct switcher *sw)
 {
-    struct run *r = take_back(sw);
+    struct run *r = take_current_back(sw);
 
     r->next = sw->queue;
     if (!sw->queue)
@@ -604,15 +605,15 @@ void switch_on_part_failed(struct switcher *sw, struct worker *w,
 
 /* Does something of the current run remain to be run? Then it waits behind the others, who are not
  * to pay for its data. of_part: the failure may be one part's, so from now on each runs alone. */
-static bool goes_on(struct switcher *sw, const struct sh_err *why,
-                    const struct msg_wk_run_done *done, bool of_part)
+static bool run_goes_on(struct switcher *sw, const struct sh_err *why,
+                        const struct msg_wk_run_done *done, bool of_part)
 {
     struct run *r = sw->current;
 
     if (r->is_forced || (why->rc && !of_part) ||
         (!(why->rc && run__divide(r, why, done)) && !run__next_part(r, why, done)))
         return false;
-    append(sw, take_back(sw));
+    append_run(sw, take_current_back(sw));
     return true;
 }
 
@@ -636,13 +637,13 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
     payload_take_back(r, w, !why.rc);
     done = run__believed(r, m);
-    if (!goes_on(sw, &why, &done,
-                 why.rc == SH_E_INVALID || (why.rc == SH_E_CANCELLED && r->is_alone)))
+    if (!run_goes_on(sw, &why, &done,
+                     why.rc == SH_E_INVALID || (why.rc == SH_E_CANCELLED && r->is_alone)))
         end_current(sw, &why, &done);
     HOOK_TELL(sw->env.hooks, on_run_done, w);
 }
 
-static bool is_anywhere(struct switcher *sw, const struct model *m)
+static bool is_model_anywhere(struct switcher *sw, const struct model *m)
 {
     for (size_t i = 0; i < pool_size(sw->env.pool); i++) {
         const struct worker *w = pool_at(sw->env.pool, i);
@@ -664,8 +665,8 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced && !r->is_overdue) {
         SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
         run__go(r, RUN_SEND);
-        if (!is_anywhere(sw, r->shape))
-            put_first(sw);
+        if (!is_model_anywhere(sw, r->shape))
+            put_run_first(sw);
         return;
     }
     if (r->is_overdue)
@@ -673,7 +674,7 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
                 (long long)sw->env.run_ms);
     else
         SH_FAIL(&why, SH_E_UNAVAILABLE, "its worker died %u times during this run", r->n_attempts);
-    if (r->is_own || !goes_on(sw, &why, NULL, !r->is_overdue))
+    if (r->is_own || !run_goes_on(sw, &why, NULL, !r->is_overdue))
         end_current(sw, &why, NULL);
 }
 

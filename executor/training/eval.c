@@ -63,7 +63,7 @@ struct eval {
 
 /* ------------------------------------------------------------------ on the thread */
 
-static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
+static int bind_eval_input(struct eval *e, const json_t *io, struct sh_err *err)
 {
     struct io *v = &e->in[e->n_in];
     struct sh_st_tensor want;
@@ -112,7 +112,7 @@ static int bind_labels(struct eval *e, uint32_t i, struct sh_err *err)
 }
 
 /* A head that names no output is of the first. */
-static int bind_head(struct eval *e, uint32_t i, const json_t *out, struct sh_err *err)
+static int bind_eval_head(struct eval *e, uint32_t i, const json_t *out, struct sh_err *err)
 {
     const struct train_head *t = &e->train.heads[i];
     struct head *h = &e->heads[i];
@@ -130,7 +130,7 @@ static int bind_head(struct eval *e, uint32_t i, const json_t *out, struct sh_er
     return rc ? rc : train_score_check(h->score, h->labels, err);
 }
 
-static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
+static int bind_eval_outputs(struct eval *e, const json_t *out, struct sh_err *err)
 {
     struct sh_st_tensor t;
     int rc = SH_OK;
@@ -140,11 +140,11 @@ static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
         e->out[e->n_out++].sample_bytes = t.bytes;
     }
     for (uint32_t i = 0; !rc && i < e->train.n_heads; i++)
-        rc = bind_head(e, i, out, err);
+        rc = bind_eval_head(e, i, out, err);
     return rc;
 }
 
-static int bind_all(struct eval *e, struct sh_err *err)
+static int bind_eval(struct eval *e, struct sh_err *err)
 {
     const json_t *in = json_object_get(e->meta, "inputs"),
                  *out = json_object_get(e->meta, "outputs");
@@ -157,16 +157,16 @@ static int bind_all(struct eval *e, struct sh_err *err)
     if (!rc)
         rc = sh_sample_sizes(in, e->file, &e->sizes, err);
     for (size_t i = 0; !rc && i < json_array_size(in); i++)
-        rc = bind_input(e, json_array_get(in, i), err);
-    return rc ? rc : bind_outputs(e, out, err);
+        rc = bind_eval_input(e, json_array_get(in, i), err);
+    return rc ? rc : bind_eval_outputs(e, out, err);
 }
 
-static int open_dataset(struct disk_task *t, struct sh_err *err)
+static int open_eval_dataset(struct disk_task *t, struct sh_err *err)
 {
     struct eval *e = (struct eval *)t;
     int rc = sh_st_open(e->dataset, &e->file, err);
 
-    return rc ? rc : bind_all(e, err);
+    return rc ? rc : bind_eval(e, err);
 }
 
 static void copy_samples(const struct eval *e, const struct io *v, size_t at, size_t n)
@@ -206,7 +206,7 @@ static int copy_batch(struct disk_task *t, struct sh_err *err)
 
 /* ------------------------------------------------------------------ batches */
 
-static int make_slab(struct eval *e, struct sh_err *err)
+static int make_eval_slab(struct eval *e, struct sh_err *err)
 {
     size_t batch = e->model->max_batch, at = 0;
     int rc;
@@ -236,7 +236,7 @@ static int make_slab(struct eval *e, struct sh_err *err)
 
 static void on_run(void *arg, const struct run_result *r);
 
-static int fill_spans(const struct eval *e, struct run_part *p, struct sh_err *err)
+static int fill_part_spans(const struct eval *e, struct run_part *p, struct sh_err *err)
 {
     const size_t batch = (size_t)e->batch;
 
@@ -257,10 +257,10 @@ static int fill_spans(const struct eval *e, struct run_part *p, struct sh_err *e
     return SH_OK;
 }
 
-static int run_batch(struct eval *e, struct sh_err *err)
+static int run_eval_batch(struct eval *e, struct sh_err *err)
 {
     struct run_part part;
-    int rc = fill_spans(e, &part, err);
+    int rc = fill_part_spans(e, &part, err);
 
     if (rc)
         return rc;
@@ -290,7 +290,7 @@ static int read_batch(struct eval *e, struct sh_err *err)
     return read_with(e, copy_batch, err);
 }
 
-static void end(struct eval *e, const struct sh_err *why)
+static void end_eval(struct eval *e, const struct sh_err *why)
 {
     struct eval_result res = {0};
 
@@ -323,10 +323,10 @@ static void on_run(void *arg, const struct run_result *r)
             rc = read_batch(e, &err);
     }
     if (rc || e->at == e->n)
-        end(e, &err);
+        end_eval(e, &err);
 }
 
-static void destroy(struct eval *e)
+static void destroy_eval(struct eval *e)
 {
     sh_shm_fini(&e->slab);
     sh_st_close(e->file);
@@ -347,18 +347,18 @@ static void on_read(struct disk_task *t)
 
     e->is_reading = false;
     if (e->is_gone) {
-        destroy(e);
+        destroy_eval(e);
         return;
     }
     if (!rc && e->has_slab) {
-        rc = run_batch(e, &err);
+        rc = run_eval_batch(e, &err);
     } else if (!rc) { /* it was opened */
-        rc = make_slab(e, &err);
+        rc = make_eval_slab(e, &err);
         if (!rc)
             rc = read_batch(e, &err);
     }
     if (rc)
-        end(e, &err);
+        end_eval(e, &err);
 }
 
 /* ------------------------------------------------------------------ start and end */
@@ -384,9 +384,9 @@ int eval_start(const struct eval_conf *c, eval_done_fn *fn, void *arg, struct ev
     e->meta = json_incref(c->meta);
     rc = sh_strdup(c->dataset, &e->dataset, err);
     if (!rc)
-        rc = read_with(e, open_dataset, err);
+        rc = read_with(e, open_eval_dataset, err);
     if (rc) {
-        destroy(e);
+        destroy_eval(e);
         return rc;
     }
     *out = e;
@@ -403,5 +403,5 @@ void eval_free(struct eval *e)
     if (e->is_reading)
         e->is_gone = true; /* on_read() frees it */
     else
-        destroy(e);
+        destroy_eval(e);
 }

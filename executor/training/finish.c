@@ -87,14 +87,14 @@ struct file_task { /* first member: the task; it may outlive the finish */
     struct slot *slot;
 };
 
-static void go(struct finish *f, enum stage next);
+static void go_to_stage(struct finish *f, enum stage next);
 
 static int keep_final(const struct finish *f, struct sh_err *err)
 {
     return claim_publish(f->job->dir, f->job->placement, f->final, FINAL, err);
 }
 
-static void fail(struct finish *f, const struct sh_err *why)
+static void fail_finish(struct finish *f, const struct sh_err *why)
 {
     if (f->final)
         keep_final(f, NULL); /* as far as it came: it may not be there yet, or be there already */
@@ -133,12 +133,12 @@ static void on_file(struct disk_task *t)
     if (!f || j->end != END_DONE)
         return;
     if (err.rc)
-        fail(f, &err);
+        fail_finish(f, &err);
     else
-        go(f, f->stage == F_WRITE ? F_EXPORT : F_LOAD);
+        go_to_stage(f, f->stage == F_WRITE ? F_EXPORT : F_LOAD);
 }
 
-static int submit(struct finish *f, struct file_task *ft, struct sh_err *err)
+static int submit_file_task(struct finish *f, struct file_task *ft, struct sh_err *err)
 {
     int rc;
 
@@ -213,7 +213,7 @@ static int write_final(struct finish *f, struct sh_err *err)
                                   .losses_path = ft->losses_path,
                                   .losses = ft->losses,
                                   .n_losses = j->n_losses};
-    return submit(f, ft, err);
+    return submit_file_task(f, ft, err);
 }
 
 static int digest_model(struct finish *f, struct sh_err *err)
@@ -229,7 +229,7 @@ static int digest_model(struct finish *f, struct sh_err *err)
         return rc;
     }
     ft->task.digest_path = ft->path;
-    return submit(f, ft, err);
+    return submit_file_task(f, ft, err);
 }
 
 /* ------------------------------------------------------------------ shunt-import */
@@ -278,7 +278,7 @@ static void on_child(struct sh_loop *l, pid_t pid, int status, void *arg)
     if (!f)
         return;
     if (rc) {
-        fail(f, &err);
+        fail_finish(f, &err);
         return;
     }
     if (f->stage == F_PACKAGE) {
@@ -287,7 +287,7 @@ static void on_child(struct sh_loop *l, pid_t pid, int status, void *arg)
         reply = NULL;
     }
     json_decref(reply);
-    go(f, f->stage == F_EXPORT ? F_PACKAGE : F_DIGEST);
+    go_to_stage(f, f->stage == F_EXPORT ? F_PACKAGE : F_DIGEST);
 }
 
 static int start_child(struct finish *f, const char *const *argv, struct sh_err *err)
@@ -403,7 +403,7 @@ static int place_package(struct finish *f, struct sh_err *err)
     return rc;
 }
 
-static int load_model(struct finish *f, struct sh_err *err)
+static int load_trained_model(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
     int64_t fixed = sh_sample_fixed_batch(json_object_get(f->meta, "inputs"));
@@ -418,7 +418,7 @@ static int load_model(struct finish *f, struct sh_err *err)
 
 static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why);
 
-static int evaluate(struct finish *f, struct sh_err *err)
+static int evaluate_trained(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
     const struct eval_conf c = {.slabs = j->env->slabs,
@@ -455,7 +455,7 @@ static int keep_trained(const struct finish *f, struct sh_err *err)
     return rc;
 }
 
-static json_t *number(double v)
+static json_t *json_score(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
 }
@@ -481,13 +481,13 @@ static void on_delivered(void *arg, const struct sh_err *why)
 
     f->push = NULL;
     if (why->rc)
-        fail(f, why);
+        fail_finish(f, why);
     else
         train__finished(f->job, why);
 }
 
 /* To the API, which has another folder: the model becomes a package there. */
-static int deliver(struct finish *f, struct sh_err *err)
+static int deliver_files(struct finish *f, struct sh_err *err)
 {
     const struct push_conf c = {.job = f->job->id,
                                 .attempt = f->job->attempt,
@@ -507,10 +507,10 @@ static json_t *heads_json(const struct finish *f)
         const struct train_scores *s = &f->result.heads[i];
 
         bad |= json_array_append_new(
-            list,
-            json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "output", f->train.heads[i].output, "loss",
-                      number(s->loss), "accuracy", number(s->accuracy), "top5", number(s->top5),
-                      "f1", number(s->f1), "perplexity", number(s->perplexity)));
+            list, json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "output", f->train.heads[i].output, "loss",
+                            json_score(s->loss), "accuracy", json_score(s->accuracy), "top5",
+                            json_score(s->top5), "f1", json_score(s->f1), "perplexity",
+                            json_score(s->perplexity)));
     }
     if (!bad)
         return list;
@@ -546,13 +546,14 @@ static void succeed(struct finish *f)
     json_t *r;
 
     if (f->is_published ? keep_package(f, &err) : keep_trained(f, &err)) {
-        fail(f, &err);
+        fail_finish(f, &err);
         return;
     }
-    r = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:s,s:I}", "accuracy", number(e->accuracy), "top5",
-                  number(e->top5), "f1", number(e->f1), "perplexity", number(e->perplexity),
-                  "eval_loss", number(e->loss), "final_loss", number(j->last_loss), "steps",
-                  (json_int_t)j->step, "digest", f->digest, "bytes", (json_int_t)f->onnx_bytes);
+    r = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:s,s:I}", "accuracy", json_score(e->accuracy),
+                  "top5", json_score(e->top5), "f1", json_score(e->f1), "perplexity",
+                  json_score(e->perplexity), "eval_loss", json_score(e->loss), "final_loss",
+                  json_score(j->last_loss), "steps", (json_int_t)j->step, "digest", f->digest,
+                  "bytes", (json_int_t)f->onnx_bytes);
     if (!r || add_to_result(f, r) || (f->is_published && name_package(f, r)) ||
         sh_json_dump(r, &j->result, &err))
         SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
@@ -560,7 +561,7 @@ static void succeed(struct finish *f)
     if (!err.rc)
         job_log_say(j->log, "trained model: %" PRIu64 " bytes, SHA-256 %s, %s", f->onnx_bytes,
                     f->digest, f->is_published ? "to be a new version" : "kept as trained.onnx");
-    if (err.rc || !j->env->files->transfers || deliver(f, &err))
+    if (err.rc || !j->env->files->transfers || deliver_files(f, &err))
         train__finished(j, &err);
 }
 
@@ -580,7 +581,7 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
     char of[TRAIN_MAX_TENSOR + 16];
 
     if (why->rc) {
-        fail(f, why);
+        fail_finish(f, why);
         return;
     }
     f->result = *r;
@@ -649,7 +650,7 @@ void finish_sweep(const struct files *files, const char *executor)
 
 /* ------------------------------------------------------------------ steps */
 
-static void go(struct finish *f, enum stage next)
+static void go_to_stage(struct finish *f, enum stage next)
 {
     struct sh_err err = {0};
     int rc = SH_OK;
@@ -675,14 +676,14 @@ static void go(struct finish *f, enum stage next)
             return;
         }
         if (!rc)
-            rc = load_model(f, &err);
+            rc = load_trained_model(f, &err);
         break;
     case F_EVALUATE:
-        rc = evaluate(f, &err);
+        rc = evaluate_trained(f, &err);
         break;
     }
     if (rc)
-        fail(f, &err);
+        fail_finish(f, &err);
 }
 
 static void on_poll(struct sh_loop *l, void *arg)
@@ -697,9 +698,9 @@ static void on_poll(struct sh_loop *l, void *arg)
     if (f->stage != F_LOAD || !f->model)
         return;
     if (f->model->phase == MODEL_READY)
-        go(f, F_EVALUATE);
+        go_to_stage(f, F_EVALUATE);
     else if (f->model->phase == MODEL_FAILED)
-        fail(f, &f->model->why);
+        fail_finish(f, &f->model->why);
 }
 
 void finish_start(struct job *j)
@@ -735,9 +736,9 @@ void finish_start(struct job *j)
     if (!rc)
         rc = sh_timer_add(j->env->loop, POLL_NS, POLL_NS, on_poll, f, &f->poll, &err);
     if (rc)
-        fail(f, &err);
+        fail_finish(f, &err);
     else
-        go(f, F_WRITE);
+        go_to_stage(f, F_WRITE);
 }
 
 void finish_free(struct finish *f)

@@ -20,11 +20,13 @@
 #ifndef SH_EXECUTOR_TRAINING_INTERVAL_H
 #define SH_EXECUTOR_TRAINING_INTERVAL_H
 
+#include "common/units.h"
+
 #include <stdint.h>
 
-#define INTERVAL_MIN_NS INT64_C(1000000000)
-#define INTERVAL_MAX_NS INT64_C(900000000000) /* half of what an alert waits (docs/alerts.md) */
-#define INTERVAL_WRITES 10 /* so many times what it takes to write one to disk, at least */
+#define INTERVAL_MIN_NS SH_S(1)
+#define INTERVAL_MAX_NS SH_S(900) /* half of what an alert waits (docs/alerts.md) */
+#define INTERVAL_WRITES 10        /* so many times what it takes to write one to disk, at least */
 
 struct interval_facts {
     int64_t copy_ns;  /* to copy the state to host memory: what training waits for at most */

@@ -25,7 +25,7 @@
 
 /* ------------------------------------------------------------------ new and free */
 
-static int read_evaluation(struct job *j, struct sh_err *err)
+static int read_job_evaluation(struct job *j, struct sh_err *err)
 {
     struct train_spec train;
     int rc;
@@ -42,7 +42,7 @@ static int read_evaluation(struct job *j, struct sh_err *err)
 }
 
 /* The worker reads the whole spec and refuses what is wrong in it; this is what we need of it. */
-static int read_spec(struct job *j, struct sh_err *err)
+static int read_job_spec(struct job *j, struct sh_err *err)
 {
     const json_t *interval, *precision;
     int rc = sh_json_parse(j->spec_text, strlen(j->spec_text), SPEC_MAX_BYTES, &j->spec, err);
@@ -55,7 +55,7 @@ static int read_spec(struct job *j, struct sh_err *err)
     if (json_is_integer(interval) && json_integer_value(interval) > 0 &&
         json_integer_value(interval) < INT64_MAX / SH_MS(1))
         j->interval_ns = SH_MS(json_integer_value(interval));
-    rc = read_evaluation(j, err);
+    rc = read_job_evaluation(j, err);
     if (!rc)
         rc = sh_strdup(json_is_string(precision) ? json_string_value(precision) : "fp32",
                        &j->precision, err);
@@ -103,7 +103,7 @@ static int want_blobs(struct job *j, const struct msg_job_start *m, struct sh_er
     return rc ? rc : blob_want_job_file(j->env->files->blobs, &j->blobs, losses, true, err);
 }
 
-static int make_dir(const char *dir, struct sh_err *err)
+static int make_job_dir(const char *dir, struct sh_err *err)
 {
     if (mkdir(dir, 0750) < 0 && errno != EEXIST)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
@@ -138,11 +138,11 @@ int job_new(struct train *t, const struct msg_job_start *m, struct job **out, st
     if (!rc)
         rc = copy_strings(j, m, err);
     if (!rc)
-        rc = read_spec(j, err);
+        rc = read_job_spec(j, err);
     if (!rc)
         rc = space_tag(t->env.space, j->tenant, &j->tag, err);
     if (!rc)
-        rc = make_dir(j->dir, err);
+        rc = make_job_dir(j->dir, err);
     if (!rc)
         j->log = job_log_open(&t->env.report->logs,
                               &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "step",
@@ -243,7 +243,8 @@ char *job_ckpt_path(const struct job *j, int64_t step)
 
 /* ------------------------------------------------------------------ the state's table */
 
-static int read_entry(const struct job *j, json_t *e, struct sh_st_tensor *t, struct sh_err *err)
+static int read_state_entry(const struct job *j, json_t *e, struct sh_st_tensor *t,
+                            struct sh_err *err)
 {
     const char *name = NULL, *dtype = NULL, *kind = NULL;
     json_t *shape = NULL;
@@ -309,7 +310,7 @@ static int read_table(struct job *j, const char *text, struct sh_err *err)
     if (!j->tensors)
         return SH_FAIL(err, SH_E_NOMEM, "could not keep the table of the state");
     for (size_t i = 0; !rc && i < j->n_tensors; i++)
-        rc = read_entry(j, json_array_get(j->table, i), &j->tensors[i], err);
+        rc = read_state_entry(j, json_array_get(j->table, i), &j->tensors[i], err);
     return rc ? rc : name_best(j, err);
 }
 

@@ -61,8 +61,8 @@ static int find_resume(struct job *j, struct sh_err *err)
     return rc;
 }
 
-static int copy_tensor(const struct job *j, const struct sh_st *f, size_t i, const char *name,
-                       char *to, struct sh_err *err)
+static int copy_state_tensor(const struct job *j, const struct sh_st *f, size_t i, const char *name,
+                             char *to, struct sh_err *err)
 {
     const struct sh_st_tensor *want = &j->tensors[i], *t = sh_st_find(f, name);
     int64_t off = json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
@@ -90,7 +90,7 @@ static int read_trials(struct job *j, const struct sh_st *f, struct sh_err *err)
         best = &j->slots[1];
         for (size_t i = 0; !rc && i < j->n_tensors; i++)
             if (j->best_names[i])
-                rc = copy_tensor(j, f, i, j->best_names[i], best->mem.base, err);
+                rc = copy_state_tensor(j, f, i, j->best_names[i], best->mem.base, err);
         best->step = j->trials.best_step;
     }
     slots_keep_best(j, best);
@@ -107,7 +107,7 @@ static int read_checkpoint(struct job *j, char *to, struct sh_err *err)
     if (rc)
         return rc;
     for (size_t i = 0; !rc && i < j->n_tensors; i++)
-        rc = copy_tensor(j, f, i, j->tensors[i].name, to, err);
+        rc = copy_state_tensor(j, f, i, j->tensors[i].name, to, err);
     if (!rc && sh_st_meta(f, "step"))
         rc = sh_parse_i64(sh_st_meta(f, "step"), 0, INT64_MAX, "step of the checkpoint",
                           &j->resume_step, err);
@@ -138,7 +138,7 @@ static void read_losses(struct job *j)
     free(path);
 }
 
-static int read_all(struct disk_task *t, struct sh_err *err)
+static int read_start_files(struct disk_task *t, struct sh_err *err)
 {
     struct reading *r = (struct reading *)t;
     struct job *j = r->job;
@@ -181,7 +181,8 @@ int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err)
 
     if (!r)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the beginning of a job");
-    *r = (struct reading){.task = {.work = read_all, .done = on_read}, .job = j, .state = *state};
+    *r = (struct reading){
+        .task = {.work = read_start_files, .done = on_read}, .job = j, .state = *state};
     rc = disk_submit(j->env->files->disk, &r->task, err);
     if (rc) {
         free(r);

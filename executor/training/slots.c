@@ -36,7 +36,7 @@ struct ckpt_write {        /* a task with what it points to */
     struct push *push; /* NULL: it is not on its way */
 };
 
-static void slot_go(const struct job *j, struct slot *s, enum copy_state to)
+static void state_slot_go(const struct job *j, struct slot *s, enum copy_state to)
 {
     s->state = (enum copy_state)sh_life_step(&COPY_LIFE, s->state, to, j->id);
 }
@@ -56,7 +56,7 @@ struct slot *slots_newest(struct job *j)
     return best;
 }
 
-static int make(struct job *j, struct slot *s, struct sh_err *err)
+static int make_slot_memory(struct job *j, struct slot *s, struct sh_err *err)
 {
     int rc;
 
@@ -150,9 +150,9 @@ static void remove_old_files(const struct job *j)
 
 int slots_init(struct job *j, struct sh_err *err)
 {
-    int rc = make(j, &j->slots[0], err);
+    int rc = make_slot_memory(j, &j->slots[0], err);
 
-    return rc ? rc : make(j, &j->slots[1], err);
+    return rc ? rc : make_slot_memory(j, &j->slots[1], err);
 }
 
 void slots_begin(struct job *j)
@@ -163,7 +163,7 @@ void slots_begin(struct job *j)
         s->step = j->disk_step = j->resume_step; /* as good as written */
         remove_old_files(j);
     }
-    slot_go(j, s, COPY_WHOLE);
+    state_slot_go(j, s, COPY_WHOLE);
     j->step = j->max_step = j->crashes.furthest = j->crashes.kept = s->step;
 }
 
@@ -235,11 +235,11 @@ static void on_copied(void *arg)
     if (!s)
         return;
     if (s->state == COPY_TORN) {
-        slot_go(j, s, COPY_EMPTY);
+        state_slot_go(j, s, COPY_EMPTY);
         j->save_step = -1;
         return;
     }
-    slot_go(j, s, COPY_WHOLE);
+    state_slot_go(j, s, COPY_WHOLE);
     j->last_ckpt_ns = sh_clock_ns();
     SH_TRACE(.name = "checkpoint", .track = "copies out", .begin_ns = j->fill_ns,
              .end_ns = j->last_ckpt_ns, .job = j->id, .bytes = j->state_bytes);
@@ -281,11 +281,11 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
 
     if (!s || !job_has_state(j))
         return SH_FAIL(err, SH_E_CONFLICT, "no host slot is free for a checkpoint just now");
-    rc = make(j, s, err);
+    rc = make_slot_memory(j, s, err);
     if (rc)
         return rc;
     if (s->state == COPY_WHOLE)
-        slot_go(j, s, COPY_EMPTY);
+        state_slot_go(j, s, COPY_EMPTY);
     rc = tx_out(j->env->tx, ticket_slot == TX_NO_TICKET ? TX_STATE : TX_CHECKPOINT,
                 space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
     if (rc)
@@ -296,7 +296,7 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
         j->save_step = step;
     s->step = step;
     /* TORN: the caller lets the worker go on without the ticket. */
-    slot_go(j, s, rc ? COPY_TORN : COPY_FILLING);
+    state_slot_go(j, s, rc ? COPY_TORN : COPY_FILLING);
     j->filling = s;
     j->is_swap = ticket_slot == TX_NO_TICKET;
     j->fill_ns = sh_clock_ns();

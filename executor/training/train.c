@@ -205,7 +205,7 @@ static bool steer_running(struct job *j, enum target want)
     return false;
 }
 
-static void detach(struct job *j, enum worker_state to)
+static void detach_worker(struct job *j, enum worker_state to)
 {
     if (j->w && (j->w->state == WORKER_PARKED || j->w->state == WORKER_CLEANING))
         pool_set_state(j->w, to);
@@ -250,7 +250,7 @@ bool train__drop_workspace(struct job *j, enum worker_state to)
     j->at = MSG_TRAIN_AT_BOUNDARY;
     space_give(j->env->space, &j->ws, j->tag);
     job_go(j, JOB_LOADED);
-    detach(j, to);
+    detach_worker(j, to);
     return true;
 }
 
@@ -285,7 +285,7 @@ static void give_state(struct job *j)
 {
     space_give(j->env->space, &j->state, j->tag);
     job_go(j, JOB_OFF);
-    detach(j, WORKER_STANDBY);
+    detach_worker(j, WORKER_STANDBY);
 }
 
 /* What is tried again in the next turn must not fill the log. */
@@ -298,7 +298,7 @@ static void warn(struct job *j, const char *event, const struct sh_err *why)
 }
 
 /* The state goes to a host slot, unless it is there already, and leaves the device. */
-static bool leave(struct job *j)
+static bool leave_device(struct job *j)
 {
     struct slot *newest = slots_newest(j);
     struct sh_err err = {0};
@@ -328,7 +328,7 @@ static bool discard(struct train *t, struct job *j)
     train__drop_workspace(j, WORKER_STANDBY);
     if (job_has_state(j))
         give_state(j);
-    detach(j, WORKER_STANDBY);
+    detach_worker(j, WORKER_STANDBY);
     train__end_job(t, j, MSG_JOB_CANCELLED);
     return true;
 }
@@ -418,7 +418,7 @@ static int open_files(const struct job *j, int fds[static 4], struct sh_err *err
 }
 
 /* A worker that has the job compiled, else one that compiles it. */
-static bool attach(struct train *t, struct job *j)
+static bool attach_worker(struct train *t, struct job *j)
 {
     struct sh_msg m = {.type = MSG_WK_TRAIN};
     struct worker *w = j->build == JOB_BUILT ? find_worker(t, j->id) : NULL;
@@ -455,20 +455,20 @@ static bool attach(struct train *t, struct job *j)
 }
 
 /* What it reads must be here first. */
-static bool begin(struct train *t, struct job *j)
+static bool begin_job(struct train *t, struct job *j)
 {
     const struct sh_err *why = NULL;
     enum blob_state state = blob_set_state(&j->blobs, &why);
 
     if (state == BLOB_FAILED)
         train__fail(j, why);
-    return state == BLOB_HERE ? attach(t, j) : state == BLOB_FAILED;
+    return state == BLOB_HERE ? attach_worker(t, j) : state == BLOB_FAILED;
 }
 
 /* Where the state has to move, the cheapest place may be the one that it has left, with no room for
  * the workspace on either side again. So both are found in one piece, and the workspace takes its
  * part of it next. */
-static int place_state(struct job *j, struct sh_err *err)
+static int place_job_state(struct job *j, struct sh_err *err)
 {
     const struct residency_need need = {
         .kind = ARENA_TRAIN, .tag = j->tag, .spare = RESIDENCY_NO_IMAGE};
@@ -488,7 +488,7 @@ static int load_state(struct job *j, struct sh_err *err)
 
     if (!s)
         return SH_FAIL(err, SH_E_BUG, "the job has no state to start from");
-    rc = place_state(j, err);
+    rc = place_job_state(j, err);
     if (rc)
         return rc;
     rc = tx_in(j->env->tx, TX_STATE, space_offset(&j->state), s->mem.base, j->state_bytes, err);
@@ -525,7 +525,7 @@ static int take_device(struct job *j, struct sh_err *err)
     return rc;
 }
 
-static bool go_on(struct train *t, struct job *j)
+static bool go_on_with_job(struct train *t, struct job *j)
 {
     struct sh_err err = {0}, why = {0};
 
@@ -544,8 +544,8 @@ static bool go_on(struct train *t, struct job *j)
     if (!j->w || !worker_is_idle(j->w)) {
         bool is_cleaning = j->w && j->w->state == WORKER_CLEANING;
 
-        detach(j, WORKER_STANDBY);
-        return is_cleaning || attach(t, j);
+        detach_worker(j, WORKER_STANDBY);
+        return is_cleaning || attach_worker(t, j);
     }
     if (take_device(j, &err)) {
         if (err.rc != SH_E_DEVMEM)
@@ -589,7 +589,7 @@ static bool finish_end(struct train *t, struct job *j)
     return true;
 }
 
-static bool forget_lost(struct job *j)
+static bool forget_lost_state(struct job *j)
 {
     struct slot *s = slots_newest(j);
 
@@ -644,28 +644,28 @@ bool train_turn(struct train *t)
     if (job_runs(j))
         return steer_running(j, want);
     if (j->stand == JOB_LOST)
-        return forget_lost(j);
+        return forget_lost_state(j);
     if (want == TARGET_DISCARD)
         return discard(t, j);
     if (j->end != END_NONE && j->stand == JOB_OFF)
         return finish_end(t, j);
     if (j->build != JOB_BUILT)
-        return begin(t, j);
+        return begin_job(t, j);
     if (j->trial_step && want != TARGET_DROP)
         return take_trial(j);
     if (j->must_move && job_has_state(j)) {
         j->refused_ns = 0;
-        return leave(j);
+        return leave_device(j);
     }
     switch (want) {
     case TARGET_RUN:
-        return go_on(t, j);
+        return go_on_with_job(t, j);
     case TARGET_BOUNDARY:
         return leave_update(j);
     case TARGET_DROP:
         return give_workspace(t, j);
     case TARGET_SWAP:
-        return leave(j);
+        return leave_device(j);
     default:
         return save_standing(j);
     }

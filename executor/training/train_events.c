@@ -62,7 +62,7 @@ void train__fail(struct job *j, const struct sh_err *why)
 
 /* ------------------------------------------------------------------ what workers say */
 
-static struct job *job_of(struct train *t, struct worker *w, int64_t id, const char *what)
+static struct job *job_of_worker(struct train *t, struct worker *w, int64_t id, const char *what)
 {
     if (t->job && t->job->id == id && t->job->w == w)
         return t->job;
@@ -114,7 +114,7 @@ static void count_stop(struct job *j)
     sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(j->env->executor, "drain"), s);
 }
 
-static void note_scaler(struct job *j)
+static void note_job_scaler(struct job *j)
 {
     const uint64_t bits = atomic_load(&worker_page(j->w)->scale_bits);
     double scale;
@@ -131,7 +131,7 @@ static void note_scaler(struct job *j)
 
 void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_train_stopped *m)
 {
-    struct job *j = job_of(t, w, m->job, "WK_TRAIN_STOPPED");
+    struct job *j = job_of_worker(t, w, m->job, "WK_TRAIN_STOPPED");
     struct sh_err err = {0};
 
     if (!j || !job_runs(j) || m->rc == SH_E_DEVLOST)
@@ -148,7 +148,7 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
     j->op = m->op;
     j->step = m->step;
     job_note_steps(j, m->step);
-    note_scaler(j);
+    note_job_scaler(j);
     pool_set_state(w, WORKER_PARKED);
     if (m->rc) {
         SH_FAIL(&err, (int)m->rc, "%s", m->msg);
@@ -161,7 +161,7 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
 /* Its worker has stopped, or will say so next: train_turn() looks at it then. */
 void train_on_eval(struct train *t, struct worker *w, const struct msg_wk_train_eval *m)
 {
-    struct job *j = job_of(t, w, m->job, "WK_TRAIN_EVAL");
+    struct job *j = job_of_worker(t, w, m->job, "WK_TRAIN_EVAL");
 
     if (!j || !job_runs(j) || !j->evaluates || m->step != j->step)
         return;
@@ -176,7 +176,7 @@ void train_on_eval(struct train *t, struct worker *w, const struct msg_wk_train_
 
 void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_train_losses *m)
 {
-    struct job *j = job_of(t, w, m->job, "WK_TRAIN_LOSSES");
+    struct job *j = job_of_worker(t, w, m->job, "WK_TRAIN_LOSSES");
 
     if (j)
         job_note_losses(j, m);
@@ -184,7 +184,7 @@ void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_trai
 
 void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_ckpt *m)
 {
-    struct job *j = job_of(t, w, m->job, "WK_TRAIN_CKPT");
+    struct job *j = job_of_worker(t, w, m->job, "WK_TRAIN_CKPT");
     struct sh_err err = {0};
 
     if (m->ticket_slot != TX_SLOT_WORKER + w->index)
@@ -420,7 +420,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         uint64_t bits = atomic_load(&worker_page(j->w)->loss_bits);
 
         job_note_steps(j, atomic_load(&worker_page(j->w)->step));
-        note_scaler(j);
+        note_job_scaler(j);
         memcpy(&j->last_loss, &bits, sizeof(bits));
         if (isfinite(j->last_loss))
             sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);

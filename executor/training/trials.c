@@ -32,7 +32,7 @@ bool trials_have_stopped(const struct trials *t, int64_t step)
     return t->has_stopped && step >= t->last_step;
 }
 
-static double value_of(const struct trials *t, const struct train_scores *s)
+static double score_value(const struct trials *t, const struct train_scores *s)
 {
     switch (t->best_by) {
     case TRAIN_BY_ACCURACY:
@@ -49,7 +49,7 @@ static double value_of(const struct trials *t, const struct train_scores *s)
 }
 
 /* By more than delta; the first one always is. */
-static bool is_better(const struct trials *t, double v, double than, double delta)
+static bool is_better_score(const struct trials *t, double v, double than, double delta)
 {
     const bool less = t->best_by == TRAIN_BY_LOSS || t->best_by == TRAIN_BY_PERPLEXITY;
 
@@ -58,14 +58,14 @@ static bool is_better(const struct trials *t, double v, double than, double delt
 
 bool trials_is_best(const struct trials *t, const struct train_scores *s)
 {
-    const double v = value_of(t, s);
+    const double v = score_value(t, s);
 
-    return t->best_by && !isnan(v) && !isnan(s->loss) && is_better(t, v, t->best, 0);
+    return t->best_by && !isnan(v) && !isnan(s->loss) && is_better_score(t, v, t->best, 0);
 }
 
 int trials_note(struct trials *t, int64_t step, const struct train_scores *s, struct sh_err *err)
 {
-    const double v = value_of(t, s);
+    const double v = score_value(t, s);
 
     if (isnan(v) || isnan(s->loss))
         return SH_FAIL(err, SH_E_NAN,
@@ -76,11 +76,11 @@ int trials_note(struct trials *t, int64_t step, const struct train_scores *s, st
     t->last_step = step;
     if (!t->best_by)
         return SH_OK;
-    if (is_better(t, v, t->best, 0)) {
+    if (is_better_score(t, v, t->best, 0)) {
         t->best = v;
         t->best_step = step;
     }
-    if (is_better(t, v, t->mark, t->min_delta)) {
+    if (is_better_score(t, v, t->mark, t->min_delta)) {
         t->mark = v;
         t->without_gain = 0;
     } else {
@@ -92,7 +92,7 @@ int trials_note(struct trials *t, int64_t step, const struct train_scores *s, st
 
 /* ------------------------------------------------------------------ as text */
 
-static json_t *number(double v)
+static json_t *score_number(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
 }
@@ -100,14 +100,15 @@ static json_t *number(double v)
 int trials_text(const struct trials *t, char out[static SH_JOB_EVALUATION_BYTES],
                 struct sh_err *err)
 {
-    json_t *j = json_pack("{s:I,s:I,s:o,s:o,s:o,s:o,s:o}", "step", (json_int_t)t->last_step,
-                          "samples", (json_int_t)t->last.n_samples, "loss", number(t->last.loss),
-                          "accuracy", number(t->last.accuracy), "top5", number(t->last.top5), "f1",
-                          number(t->last.f1), "perplexity", number(t->last.perplexity));
-    json_t *best =
-        json_pack("{s:s,s:o,s:I,s:o,s:I,s:b}", "best_by", train_metric_name(t->best_by), "best",
-                  number(t->best), "best_step", (json_int_t)t->best_step, "gained", number(t->mark),
-                  "without_gain", (json_int_t)t->without_gain, "stopped", (int)t->has_stopped);
+    json_t *j =
+        json_pack("{s:I,s:I,s:o,s:o,s:o,s:o,s:o}", "step", (json_int_t)t->last_step, "samples",
+                  (json_int_t)t->last.n_samples, "loss", score_number(t->last.loss), "accuracy",
+                  score_number(t->last.accuracy), "top5", score_number(t->last.top5), "f1",
+                  score_number(t->last.f1), "perplexity", score_number(t->last.perplexity));
+    json_t *best = json_pack("{s:s,s:o,s:I,s:o,s:I,s:b}", "best_by", train_metric_name(t->best_by),
+                             "best", score_number(t->best), "best_step", (json_int_t)t->best_step,
+                             "gained", score_number(t->mark), "without_gain",
+                             (json_int_t)t->without_gain, "stopped", (int)t->has_stopped);
     size_t n = SH_JOB_EVALUATION_BYTES;
 
     if (j && best && (t->best_by == TRAIN_NO_METRIC || json_object_update(j, best) == 0))
@@ -120,7 +121,7 @@ int trials_text(const struct trials *t, char out[static SH_JOB_EVALUATION_BYTES]
     return SH_OK;
 }
 
-static void take(const json_t *j, const char *name, double *out)
+static void take_score(const json_t *j, const char *name, double *out)
 {
     const json_t *v = json_object_get(j, name);
 
@@ -136,13 +137,13 @@ int trials_read(struct trials *t, const char *text, struct sh_err *err)
         return rc;
     t->last_step = json_integer_value(json_object_get(j, "step"));
     t->last.n_samples = json_integer_value(json_object_get(j, "samples"));
-    take(j, "loss", &t->last.loss);
-    take(j, "accuracy", &t->last.accuracy);
-    take(j, "top5", &t->last.top5);
-    take(j, "f1", &t->last.f1);
-    take(j, "perplexity", &t->last.perplexity);
-    take(j, "best", &t->best);
-    take(j, "gained", &t->mark);
+    take_score(j, "loss", &t->last.loss);
+    take_score(j, "accuracy", &t->last.accuracy);
+    take_score(j, "top5", &t->last.top5);
+    take_score(j, "f1", &t->last.f1);
+    take_score(j, "perplexity", &t->last.perplexity);
+    take_score(j, "best", &t->best);
+    take_score(j, "gained", &t->mark);
     t->best_step = json_integer_value(json_object_get(j, "best_step"));
     t->without_gain = json_integer_value(json_object_get(j, "without_gain"));
     t->has_stopped = json_is_true(json_object_get(j, "stopped"));

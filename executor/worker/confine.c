@@ -37,10 +37,10 @@ struct paths {
     size_t n_libs; /* the first ones: where libraries lie that are loaded at first use */
 };
 
-static int add(struct paths *p, unsigned access, struct sh_err *err, const char *fmt, ...)
+static int add_path(struct paths *p, unsigned access, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-static int add(struct paths *p, unsigned access, struct sh_err *err, const char *fmt, ...)
+static int add_path(struct paths *p, unsigned access, struct sh_err *err, const char *fmt, ...)
 {
     char text[PATH_MAX];
     va_list ap;
@@ -75,7 +75,7 @@ static int add_linked(struct paths *p, const char *dir, struct sh_err *err)
             continue;
         *strrchr(real, '/') = '\0';
         if (p->n == 0 || strcmp(p->text[p->n - 1], real) != 0)
-            rc = add(p, SANDBOX_READ, err, "%s", real);
+            rc = add_path(p, SANDBOX_READ, err, "%s", real);
     }
     if (d)
         closedir(d);
@@ -91,7 +91,7 @@ static int add_search_path(struct paths *p, struct sh_err *err)
         size_t n = strcspn(list, ":");
 
         if (n)
-            rc = add(p, SANDBOX_READ, err, "%.*s", (int)SH_MIN(n, (size_t)PATH_MAX), list);
+            rc = add_path(p, SANDBOX_READ, err, "%.*s", (int)SH_MIN(n, (size_t)PATH_MAX), list);
         list += n + (list[n] == ':');
     }
     return rc;
@@ -103,7 +103,7 @@ static int add_libraries(struct paths *p, struct sh_err *err)
     int rc = sh_self_dir(dir, sizeof(dir), err);
 
     if (!rc)
-        rc = add(p, SANDBOX_READ, err, "%s/../lib", dir);
+        rc = add_path(p, SANDBOX_READ, err, "%s/../lib", dir);
     snprintf(cuda, sizeof(cuda), "%s/../lib/cuda", dir);
     if (!rc)
         rc = add_linked(p, cuda, err);
@@ -121,7 +121,7 @@ static int add_devices(struct paths *p, struct sh_err *err)
 
     while (d && !rc && (e = readdir(d)))
         if (strncmp(e->d_name, "nvidia", 6) == 0)
-            rc = add(p, SANDBOX_READ | SANDBOX_WRITE, err, "/dev/%s", e->d_name);
+            rc = add_path(p, SANDBOX_READ | SANDBOX_WRITE, err, "/dev/%s", e->d_name);
     if (d)
         closedir(d);
     return rc;
@@ -146,20 +146,20 @@ static int list_paths(const struct worker *w, const struct msg_wk_init *m, struc
     int rc = add_libraries(p, err);
 
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(ALWAYS); i++)
-        rc = add(p, SANDBOX_READ, err, "%s", ALWAYS[i]);
+        rc = add_path(p, SANDBOX_READ, err, "%s", ALWAYS[i]);
     if (!rc)
-        rc = add(p, SANDBOX_READ | SANDBOX_WRITE, err, "/dev/null");
+        rc = add_path(p, SANDBOX_READ | SANDBOX_WRITE, err, "/dev/null");
     if (rc || !w->has_driver)
         return rc;
     for (size_t i = 0; !rc && i < SH_ARRAY_LEN(DRIVER); i++)
-        rc =
-            add(p, SANDBOX_READ | (is_of_proc(DRIVER[i]) ? SANDBOX_HOLD : 0), err, "%s", DRIVER[i]);
+        rc = add_path(p, SANDBOX_READ | (is_of_proc(DRIVER[i]) ? SANDBOX_HOLD : 0), err, "%s",
+                      DRIVER[i]);
     if (!rc)
         rc = add_devices(p, err);
     if (!rc) /* it gives its threads names; what is held is /proc/self, too */
-        rc = add(p, SANDBOX_READ | SANDBOX_WRITE | SANDBOX_HOLD, err, "/proc/self/task");
+        rc = add_path(p, SANDBOX_READ | SANDBOX_WRITE | SANDBOX_HOLD, err, "/proc/self/task");
     if (!rc && m->kernels_dir[0])
-        rc = add(p, SANDBOX_READ | SANDBOX_MAKE, err, "%s", m->kernels_dir);
+        rc = add_path(p, SANDBOX_READ | SANDBOX_MAKE, err, "%s", m->kernels_dir);
     return rc;
 }
 
@@ -262,7 +262,7 @@ int confine_files(struct worker *w, const struct msg_wk_init *m, struct sh_err *
 
 /* What is up, whatever was wanted. Before the list of calls, which has none that asks. Without a
  * driver it has none either that opens a file. */
-static void note_fences(struct worker *w)
+static void note_worker_fences(struct worker *w)
 {
     const bool has_landlock = sandbox_hides_files(), lists_calls = sandbox_lists_calls();
     const uint32_t wanted = w->fences;
@@ -294,6 +294,6 @@ int confine(struct worker *w, struct sh_err *err)
     if (!rc && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not close the process to others");
     if (!rc)
-        note_fences(w);
+        note_worker_fences(w);
     return rc ? rc : sandbox_calls(w->has_driver ? SANDBOX_DRIVER : SANDBOX_COMPUTE, err);
 }

@@ -58,8 +58,8 @@ struct data {
 };
 
 /* `name` in the file is `dst->name`, except for labels, which the spec names. */
-static int bind_column(struct data *d, const char *name, const struct program_io *dst,
-                       struct sh_err *err)
+static int bind_data_column(struct data *d, const char *name, const struct program_io *dst,
+                            struct sh_err *err)
 {
     const struct sh_st_tensor *t = sh_st_find(d->file, name);
     struct column *c = &d->columns[d->n_columns];
@@ -87,8 +87,8 @@ static int bind_column(struct data *d, const char *name, const struct program_io
     return SH_OK;
 }
 
-static int bind_all(struct data *d, const struct program *p, const struct train_spec *t,
-                    struct sh_err *err)
+static int bind_columns(struct data *d, const struct program *p, const struct train_spec *t,
+                        struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -96,10 +96,10 @@ static int bind_all(struct data *d, const struct program *p, const struct train_
     if (!d->columns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the dataset's columns");
     for (size_t i = 0; !rc && i < program_n_inputs(p); i++)
-        rc = bind_column(d, program_input(p, i)->name, program_input(p, i), err);
+        rc = bind_data_column(d, program_input(p, i)->name, program_input(p, i), err);
     for (uint32_t i = 0; !rc && i < t->n_heads; i++)
         if (program_label(p, i))
-            rc = bind_column(d, t->heads[i].labels, program_label(p, i), err);
+            rc = bind_data_column(d, t->heads[i].labels, program_label(p, i), err);
     d->tail = SH_ALIGN_UP(program_workspace_bytes(p), (size_t)DEV_ALIGN);
     return rc;
 }
@@ -121,7 +121,7 @@ static int make_batches(struct data *d, struct sh_err *err)
     return SH_OK;
 }
 
-static int make_order(struct data *d, const struct train_spec *t, struct sh_err *err)
+static int make_epoch_order(struct data *d, const struct train_spec *t, struct sh_err *err)
 {
     size_t sample_bytes = 0;
 
@@ -166,7 +166,7 @@ static int check_classes(const struct data *d, const struct program *p, uint32_t
 
 /* ------------------------------------------------------------------ collecting */
 
-static void collect(struct data *d, int64_t step)
+static void collect_samples(struct data *d, int64_t step)
 {
     int64_t epoch = step / d->per_epoch, first = step % d->per_epoch * d->batch;
 
@@ -197,7 +197,7 @@ static void *collect_ahead(void *arg)
             continue;
         }
         pthread_mutex_unlock(&d->lock);
-        collect(d, step);
+        collect_samples(d, step);
         pthread_mutex_lock(&d->lock);
         d->ready = step;
         pthread_cond_broadcast(&d->changed);
@@ -248,7 +248,7 @@ static bool is_collected(struct data *d, int64_t step)
 
 /* ------------------------------------------------------------------ the contract */
 
-static int open_file(int fd, struct sh_st **out, struct sh_err *err)
+static int open_data_file(int fd, struct sh_st **out, struct sh_err *err)
 {
     struct sh_err why = {0};
     int rc = sh_st_open_fd(fd, out, &why);
@@ -263,7 +263,7 @@ static int open_file(int fd, struct sh_st **out, struct sh_err *err)
 int data_note(int fd, const struct graph *g, struct train_spec *t, struct sh_err *err)
 {
     struct sh_st *file;
-    int rc = open_file(fd, &file, err);
+    int rc = open_data_file(fd, &file, err);
 
     if (rc)
         return rc;
@@ -300,9 +300,9 @@ int data_open(int fd, const struct program *p, const struct train_spec *t, struc
     d->batch = t->batch;
     d->order_epoch = -1;
     d->ahead = NO_STEP;
-    rc = open_file(fd, &d->file, err);
+    rc = open_data_file(fd, &d->file, err);
     if (!rc)
-        rc = bind_all(d, p, t, err);
+        rc = bind_columns(d, p, t, err);
     if (rc)
         goto out;
     for (uint32_t i = 0; i < t->n_heads && !rc; i++)
@@ -320,7 +320,7 @@ int data_open(int fd, const struct program *p, const struct train_spec *t, struc
     if (rc)
         goto out;
     d->steps = t->steps > 0 ? t->steps : t->epochs * d->per_epoch;
-    rc = make_order(d, t, err);
+    rc = make_epoch_order(d, t, err);
     if (!rc)
         rc = make_batches(d, err);
     if (!rc)
@@ -376,7 +376,7 @@ void data_forget(struct data *d)
     d->ahead = NO_STEP;
 }
 
-static int send_piece(struct data *d, size_t ws_off, size_t max, struct sh_err *err)
+static int send_data_piece(struct data *d, size_t ws_off, size_t max, struct sh_err *err)
 {
     size_t n = SH_MIN(d->batch_bytes - d->n_ahead, max);
     int rc = dev_prefetch(d->dev, ws_off + d->tail + d->n_ahead,
@@ -390,12 +390,12 @@ int data_prefetch(struct data *d, size_t ws_off, struct sh_err *err)
 {
     if (d->ahead == NO_STEP || d->n_ahead == d->batch_bytes || !is_collected(d, d->ahead))
         return SH_OK;
-    return send_piece(d, ws_off, PIECE, err);
+    return send_data_piece(d, ws_off, PIECE, err);
 }
 
 static int take_tail(struct data *d, size_t ws_off, struct sh_err *err)
 {
-    int rc = send_piece(d, ws_off, SIZE_MAX, err); /* what a short step had no portions for */
+    int rc = send_data_piece(d, ws_off, SIZE_MAX, err); /* what a short step had no portions for */
 
     if (!rc)
         rc = dev_prefetch_join(d->dev, err);
@@ -408,7 +408,7 @@ static int take_tail(struct data *d, size_t ws_off, struct sh_err *err)
     return rc;
 }
 
-static int upload(struct data *d, size_t ws_off, int64_t step, struct sh_err *err)
+static int upload_columns(struct data *d, size_t ws_off, int64_t step, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -427,7 +427,7 @@ int data_load(struct data *d, size_t ws_off, int64_t step, struct sh_err *err)
     int rc;
 
     want_step(d, step, true);
-    rc = d->ahead == step ? take_tail(d, ws_off, err) : upload(d, ws_off, step, err);
+    rc = d->ahead == step ? take_tail(d, ws_off, err) : upload_columns(d, ws_off, step, err);
     if (rc)
         return rc;
     d->ahead = is_last ? NO_STEP : step + 1;

@@ -49,7 +49,7 @@ struct evaluation {
 
 /* ------------------------------------------------------------------ opening */
 
-static int bind_column(struct evaluation *e, const struct program_io *dst, struct sh_err *err)
+static int bind_eval_column(struct evaluation *e, const struct program_io *dst, struct sh_err *err)
 {
     const struct sh_st_tensor *t = sh_st_find(e->file, dst->name);
     struct column *c = &e->columns[e->n_columns];
@@ -67,7 +67,7 @@ static int bind_column(struct evaluation *e, const struct program_io *dst, struc
     return SH_OK;
 }
 
-static int bind_head(struct evaluation *e, uint32_t i, struct sh_err *err)
+static int bind_score_head(struct evaluation *e, uint32_t i, struct sh_err *err)
 {
     const struct train_head *t = &e->train.heads[i];
     const struct program_io *y = program_output(e->program, i);
@@ -91,19 +91,19 @@ static int bind_head(struct evaluation *e, uint32_t i, struct sh_err *err)
     return rc ? rc : train_score_check(h->score, h->labels, err);
 }
 
-static int bind_all(struct evaluation *e, struct sh_err *err)
+static int bind_evaluation(struct evaluation *e, struct sh_err *err)
 {
     int rc = SH_OK;
 
     for (uint32_t i = 0; !rc && i < e->train.n_heads; i++)
-        rc = bind_head(e, i, err);
+        rc = bind_score_head(e, i, err);
     if (rc)
         return rc;
     e->columns = calloc(program_n_inputs(e->program) + 1, sizeof(*e->columns));
     if (!e->columns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the evaluation dataset's columns");
     for (size_t i = 0; !rc && i < program_n_inputs(e->program); i++)
-        rc = bind_column(e, program_input(e->program, i), err);
+        rc = bind_eval_column(e, program_input(e->program, i), err);
     if (rc)
         return rc;
     e->in = calloc(1, e->batch_bytes + 1);
@@ -114,7 +114,7 @@ static int bind_all(struct evaluation *e, struct sh_err *err)
 }
 
 /* What each operation takes; a device that does not say evaluates all the same. */
-static int warm(struct evaluation *e, struct sh_err *err)
+static int warm_evaluation(struct evaluation *e, struct sh_err *err)
 {
     const uint32_t n = program_n_ops(e->program);
     double *op_ns = calloc(n + 1u, sizeof(*op_ns)), sum = 0;
@@ -151,11 +151,11 @@ int evaluation_open(int fd, const struct evaluation_conf *c, struct evaluation *
     if (!rc)
         rc = program_evaluate(c->dev, c->graph, &e->train, c->trained, &e->program, err);
     if (!rc)
-        rc = warm(e, err);
+        rc = warm_evaluation(e, err);
     if (!rc)
         rc = sh_st_open_fd(fd, &e->file, err);
     if (!rc)
-        rc = bind_all(e, err);
+        rc = bind_evaluation(e, err);
     if (rc) {
         evaluation_close(e);
         return rc;
@@ -214,7 +214,7 @@ static void copy_sample(struct evaluation *e)
     }
 }
 
-static int send_piece(struct evaluation *e, size_t ws_off, struct sh_err *err)
+static int send_eval_piece(struct evaluation *e, size_t ws_off, struct sh_err *err)
 {
     const struct column *c = &e->columns[e->column];
     const size_t n = SH_MIN(c->dst->bytes - e->sent, PIECE);
@@ -259,7 +259,7 @@ static void score_sample(struct evaluation *e)
     begin_batch(e);
 }
 
-static void begin(struct evaluation *e, const struct msg_wk_train_go *go)
+static void begin_evaluation(struct evaluation *e, const struct msg_wk_train_go *go)
 {
     if (e->step != go->step) {
         for (uint32_t i = 0; i < e->train.n_heads; i++)
@@ -296,8 +296,8 @@ static int run_portion(struct worker *w, struct evaluation *e, const struct dev_
 }
 
 /* The next thing that the batch needs, none of which takes long. */
-static int go_on(struct worker *w, struct evaluation *e, const struct dev_bases *b,
-                 struct sh_err *err)
+static int go_on_evaluating(struct worker *w, struct evaluation *e, const struct dev_bases *b,
+                            struct sh_err *err)
 {
     atomic_fetch_add(&w->ctl->progress, 1);
     if (e->has_answer)
@@ -305,7 +305,7 @@ static int go_on(struct worker *w, struct evaluation *e, const struct dev_bases 
     else if (e->n_copied < e->batch)
         copy_sample(e);
     else if (e->column < e->n_columns)
-        return send_piece(e, b->workspace, err);
+        return send_eval_piece(e, b->workspace, err);
     else if (e->op < program_n_ops(e->program))
         return run_portion(w, e, b, err);
     else
@@ -326,12 +326,12 @@ int evaluation_run(struct worker *w, struct evaluation *e, const struct msg_wk_t
     struct train_scores each[TRAIN_MAX_HEADS];
     int rc = SH_OK;
 
-    begin(e, go);
+    begin_evaluation(e, go);
     *done = false;
     while (!rc && e->at < e->n) {
         if (worker_must_stop(w))
             return SH_OK;
-        rc = go_on(w, e, &b, err);
+        rc = go_on_evaluating(w, e, &b, err);
     }
     if (rc)
         return rc;

@@ -30,7 +30,7 @@ void infer_free_all(struct worker *w)
 }
 
 /* A copy, because the message's views end with its frame. */
-static int copy_spans(struct sh_blob b, struct msg_span **out, size_t *n, struct sh_err *err)
+static int copy_run_spans(struct sh_blob b, struct msg_span **out, size_t *n, struct sh_err *err)
 {
     *out = NULL;
     *n = b.len / sizeof(struct msg_span);
@@ -55,9 +55,9 @@ int infer_on_part(struct worker *w, const struct msg_wk_part *m, struct sh_err *
         return SH_FAIL(err, SH_E_PROTO, "a run of more than %d parts", WORKER_MAX_PARTS);
     p = &w->parts[w->n_parts];
     *p = (struct wk_part){.run_id = m->run_id, .api_id = m->api_id, .batch = m->batch};
-    rc = copy_spans(m->in_spans, &p->in, &p->n_in, err);
+    rc = copy_run_spans(m->in_spans, &p->in, &p->n_in, err);
     if (!rc)
-        rc = copy_spans(m->out_spans, &p->out, &p->n_out, err);
+        rc = copy_run_spans(m->out_spans, &p->out, &p->n_out, err);
     w->n_parts++;
     return rc;
 }
@@ -101,9 +101,9 @@ static int check_spans(const struct program *p, const struct wk_slab *s, const s
 
 /* Can this part run? *sample: the one that cannot; -1: it is not one of them. Where a file fixes
  * the batch, there may be tensors that have no samples: then a part is one thing. */
-static int check_part(struct worker *w, const struct wk_model *model, const struct program *p,
-                      const struct wk_part *part, uint32_t size, int64_t *sample,
-                      struct sh_err *err)
+static int check_run_part(struct worker *w, const struct wk_model *model, const struct program *p,
+                          const struct wk_part *part, uint32_t size, int64_t *sample,
+                          struct sh_err *err)
 {
     const struct wk_slab *s = worker_slab(w, part->api_id);
     const uint32_t n = model->n_batches > 1 || model->batch[0] == 1 ? part->batch : 1;
@@ -129,9 +129,9 @@ static int check_part(struct worker *w, const struct wk_model *model, const stru
 }
 
 /* What is wrong with one part is nothing to the others. *n_out: how many can run. */
-static int check_parts(struct worker *w, const struct wk_model *model, const struct program *p,
-                       const struct msg_wk_run *m, uint32_t size, uint32_t *n_out,
-                       struct sh_err *err)
+static int check_run_parts(struct worker *w, const struct wk_model *model, const struct program *p,
+                           const struct msg_wk_run *m, uint32_t size, uint32_t *n_out,
+                           struct sh_err *err)
 {
     uint32_t batch = 0;
 
@@ -144,7 +144,8 @@ static int check_parts(struct worker *w, const struct wk_model *model, const str
         if (w->parts[i].batch > m->batch - batch)
             return SH_FAIL(err, SH_E_PROTO, "the parts of a run exceed its batch of %u", m->batch);
         batch += w->parts[i].batch;
-        w->parts[i].is_out = check_part(w, model, p, &w->parts[i], size, &sample, &why) != SH_OK;
+        w->parts[i].is_out =
+            check_run_part(w, model, p, &w->parts[i], size, &sample, &why) != SH_OK;
         if (!w->parts[i].is_out) {
             ++*n_out;
             continue;
@@ -394,8 +395,8 @@ static int prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run
 }
 
 /* The image is only read. */
-static int reach(struct worker *w, const struct program *p, const struct msg_wk_run *m,
-                 struct sh_err *err)
+static int reach_model(struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                       struct sh_err *err)
 {
     const struct dev_reach task[] = {{m->image_off, program_image_bytes(p), false},
                                      {m->ws_off, program_workspace_bytes(p), true}};
@@ -439,12 +440,12 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     else if (w->n_parts != m->n_parts || (m->n_parts > 0 && w->parts[0].run_id != m->run_id))
         rc = SH_FAIL(&why, SH_E_PROTO, "%zu of %u parts of the run came", w->n_parts, m->n_parts);
     if (!rc)
-        rc = check_parts(w, model, p, m, size, &n_fit, &why);
+        rc = check_run_parts(w, model, p, m, size, &n_fit, &why);
     runs = !rc && n_fit > 0;
     if (runs && m->memory != MSG_RUN_ARENA)
         rc = begin_elsewhere(w, p, m, fds, n_fds, &why);
     if (runs && !rc)
-        rc = reach(w, p, m, &why);
+        rc = reach_model(w, p, m, &why);
     if (runs && !rc)
         rc = clear_padding(w, p, m, size, &why);
     if (runs && !rc)

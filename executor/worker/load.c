@@ -1,7 +1,7 @@
 /* load.c - the models that this worker has ready: compiles them and, as the builder, makes the
  * image.
  *
- * It works in pieces (step()), and what the executor sends meanwhile is handled between them.
+ * It works in pieces (step_load()), and what the executor sends meanwhile is handled between them.
  *
  * A model is compiled for the batch sizes 1, 2, 4 ... and max_batch, or for max_batch alone if its
  * file fixes the batch; a run uses the smallest that fits. All of them share one image, so the
@@ -54,7 +54,7 @@ static void begin_piece(struct worker *w)
 }
 
 /* The same, and a piece ends: others go first. */
-static void step(struct worker *w, enum worker_load step, uint32_t n_done)
+static void step_load(struct worker *w, enum worker_load step, uint32_t n_done)
 {
     note_step(w, step, n_done);
     end_piece(w);
@@ -107,7 +107,7 @@ static size_t heap_bytes(void)
     return i.uordblks + i.hblkhd;
 }
 
-static struct program *largest(const struct wk_model *m)
+static struct program *largest_program(const struct wk_model *m)
 {
     return m->program[m->n_batches - 1];
 }
@@ -130,12 +130,12 @@ static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const 
 }
 
 /* Compiles the batch sizes of m->graph, the largest first. */
-static int compile(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
-                   enum dev_precision p, size_t heap_before, struct sh_err *err)
+static int compile_model(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
+                         enum dev_precision p, size_t heap_before, struct sh_err *err)
 {
-    const struct program *share = m->base == m ? NULL : largest(m->base);
+    const struct program *share = m->base == m ? NULL : largest_program(m->base);
 
-    step(w, WORKER_LOAD_COMPILE, 1);
+    step_load(w, WORKER_LOAD_COMPILE, 1);
     for (uint32_t i = m->n_batches; i-- > 0;) {
         const struct graph_sizes at = {.batch = m->batch[i], .of = m->sizes};
         int rc = program_infer(w->dev, m->graph, &at, p, share, &m->program[i], err);
@@ -144,7 +144,7 @@ static int compile(struct worker *w, struct wk_model *m, const struct msg_wk_mod
             rc = check_host(m, msg, m->program[i], heap_before, err);
         if (rc)
             return rc;
-        step(w, WORKER_LOAD_COMPILE, 1);
+        step_load(w, WORKER_LOAD_COMPILE, 1);
         if (!share)
             share = m->program[i];
     }
@@ -187,7 +187,7 @@ static int profile_batch(struct program *p, size_t ws_off, double *layer_ns, str
 static int take_own_memory(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
                            size_t ws_off, struct sh_err *err)
 {
-    size_t bytes = program_image_bytes(largest(m)), ws = 0;
+    size_t bytes = program_image_bytes(largest_program(m)), ws = 0;
     int rc;
 
     for (uint32_t i = 0; i < m->n_batches; i++)
@@ -221,15 +221,15 @@ static int lend_memory(struct worker *w, const struct wk_model *m, const struct 
     rc = leave_own_memory(w, err);
     if (rc)
         return rc;
-    step(w, WORKER_LOAD_PROFILE, 0);
+    step_load(w, WORKER_LOAD_PROFILE, 0);
     return take_own_memory(w, m, image, ws_off, err);
 }
 
 /* layer_ns[n_batches][n_layers], zeroed. */
-static int profile(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
-                   double *layer_ns, struct sh_err *err)
+static int profile_model(struct worker *w, const struct wk_model *m, const struct sh_shm *image,
+                         double *layer_ns, struct sh_err *err)
 {
-    const size_t ws_off = SH_ALIGN_UP(program_image_bytes(largest(m)), DEV_BLOCK);
+    const size_t ws_off = SH_ALIGN_UP(program_image_bytes(largest_program(m)), DEV_BLOCK);
     struct sh_err late = {0};
     int rc = take_own_memory(w, m, image, ws_off, err);
 
@@ -249,9 +249,9 @@ static int profile(struct worker *w, const struct wk_model *m, const struct sh_s
     return rc;
 }
 
-static void pause_reading(void *arg)
+static void pause_image_reading(void *arg)
 {
-    step(arg, WORKER_LOAD_IMAGE, 0);
+    step_load(arg, WORKER_LOAD_IMAGE, 0);
 }
 
 struct loading { /* how it goes */
@@ -263,22 +263,22 @@ struct loading { /* how it goes */
 };
 
 /* What a file that is kept of it has to fit. */
-static int describe(struct worker *w, const struct wk_model *m, const char *key,
-                    struct kept_about *out, struct sh_err *err)
+static int describe_kept(struct worker *w, const struct wk_model *m, const char *key,
+                         struct kept_about *out, struct sh_err *err)
 {
-    *out = (struct kept_about){.image_bytes = program_image_bytes(largest(m)),
-                               .layer_ends = program_layer_ends(largest(m)),
-                               .n_layers = program_n_layers(largest(m)),
+    *out = (struct kept_about){.image_bytes = program_image_bytes(largest_program(m)),
+                               .layer_ends = program_layer_ends(largest_program(m)),
+                               .n_layers = program_n_layers(largest_program(m)),
                                .batches = m->batch,
                                .n_batches = m->n_batches,
-                               .between = pause_reading,
+                               .between = pause_image_reading,
                                .arg = w};
     return sh_unhex(key, out->key, sizeof(out->key), err);
 }
 
-static int make_memory(const struct wk_model *m, struct loading *how)
+static int make_image_memory(const struct wk_model *m, struct loading *how)
 {
-    size_t bytes = program_image_bytes(largest(m));
+    size_t bytes = program_image_bytes(largest_program(m));
 
     if (how->image.base)
         return SH_OK;
@@ -291,7 +291,7 @@ static int read_kept(const struct wk_model *m, const struct msg_wk_model *msg,
 {
     const bool maps = msg->maps && about->image_bytes > 0;
     struct sh_err err = {0};
-    int rc = maps ? SH_OK : make_memory(m, how);
+    int rc = maps ? SH_OK : make_image_memory(m, how);
 
     if (rc)
         return rc;
@@ -313,42 +313,43 @@ static int bring_image(struct worker *w, struct wk_model *m, const struct msg_wk
     struct kept_about about;
     int rc;
 
-    if (old >= 0 && !describe(w, m, msg->key, &about, NULL) &&
+    if (old >= 0 && !describe_kept(w, m, msg->key, &about, NULL) &&
         read_kept(m, msg, &about, old, how) == SH_OK)
         return SH_OK;
-    rc = make_memory(m, how);
+    rc = make_image_memory(m, how);
     if (rc)
         return rc;
-    rc = program_write_image(largest(m), how->image.base, &how->why);
-    step(w, WORKER_LOAD_PROFILE, 1);
-    return rc ? rc : profile(w, m, &how->image, how->layer_ns, &how->why);
+    rc = program_write_image(largest_program(m), how->image.base, &how->why);
+    step_load(w, WORKER_LOAD_PROFILE, 1);
+    return rc ? rc : profile_model(w, m, &how->image, how->layer_ns, &how->why);
 }
 
 static int build_image(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
                        int old, struct loading *how)
 {
-    size_t bytes = program_image_bytes(largest(m));
+    size_t bytes = program_image_bytes(largest_program(m));
     /* Before the layers are timed: that needs the memory, on the cpu device the host's. */
-    int rc = dev_check_fits(w->arena_bytes, bytes, program_workspace_bytes(largest(m)),
+    int rc = dev_check_fits(w->arena_bytes, bytes, program_workspace_bytes(largest_program(m)),
                             m->batch[m->n_batches - 1], false, &how->why);
 
-    step(w, WORKER_LOAD_IMAGE, 0);
-    how->layer_ns = calloc((size_t)m->n_batches * program_n_layers(largest(m)) + 1, sizeof(double));
+    step_load(w, WORKER_LOAD_IMAGE, 0);
+    how->layer_ns =
+        calloc((size_t)m->n_batches * program_n_layers(largest_program(m)) + 1, sizeof(double));
     if (!rc && !how->layer_ns)
         rc = SH_FAIL(&how->why, SH_E_NOMEM, "could not allocate a profile");
     return rc ? rc : bring_image(w, m, msg, old, how);
 }
 
 /* A worker that cannot try its programs out is still good for them; its first run is slower. */
-static int warm(struct worker *w, const struct wk_model *m, struct sh_err *err)
+static int warm_model(struct worker *w, const struct wk_model *m, struct sh_err *err)
 {
-    step(w, WORKER_LOAD_WARM, 0);
+    step_load(w, WORKER_LOAD_WARM, 0);
     for (uint32_t i = 0; i < m->n_batches; i++) {
         struct sh_err why = {0};
         int rc = program_warm(m->program[i], NULL, &why);
 
         worker_log_replay(m->program[i], m->handle, 0);
-        step(w, WORKER_LOAD_WARM, 1);
+        step_load(w, WORKER_LOAD_WARM, 1);
         if (rc == SH_E_DEVLOST)
             return sh_err_copy(err, &why);
         if (rc) {
@@ -392,8 +393,8 @@ static void say_sizes(const struct wk_model *m, struct sh_err *err)
     SH_FAIL(err, why.rc, "the model cannot run with %s: %s", sizes, why.msg);
 }
 
-static int load_model(struct worker *w, const struct msg_wk_model *msg, const int *fds,
-                      enum dev_precision p, struct wk_model **out, struct sh_err *err)
+static int load_wk_model(struct worker *w, const struct msg_wk_model *msg, const int *fds,
+                         enum dev_precision p, struct wk_model **out, struct sh_err *err)
 {
     const size_t heap_before = heap_bytes();
     struct wk_model *m = NULL;
@@ -408,7 +409,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
     m->handle = msg->handle;
     m->base = m;
-    step(w, WORKER_LOAD_READ, 0);
+    step_load(w, WORKER_LOAD_READ, 0);
     rc = msg->of ? take_base(w, m, msg, err) : package_read_fds(fds[0], fds[1], &m->graph, err);
     if (!rc && !msg->of)
         m->sizes = m->graph->own;
@@ -419,16 +420,16 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
     if (w->ctl) /* read, image; and of each size compile, warm, profile */
         atomic_store(&w->ctl->load_total, 2 + (msg->build ? 3 : 2) * m->n_batches);
     if (!rc)
-        rc = compile(w, m, msg, p, heap_before, err);
+        rc = compile_model(w, m, msg, p, heap_before, err);
     if (!rc)
         rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models),
                      WORKER_MAX_MODELS, "models of one worker", err);
     if (!rc && !HOOK_ASK(w->hooks, is_for_one, false))
-        rc = warm(w, m, err);
+        rc = warm_model(w, m, err);
     if (rc) {
         say_sizes(m, err);
         w->refused_bytes = m->host_bytes;
-        w->refused_image = largest(m) ? program_image_bytes(largest(m)) : 0;
+        w->refused_image = largest_program(m) ? program_image_bytes(largest_program(m)) : 0;
         free_model(m);
         return rc;
     }
@@ -440,7 +441,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
 /* Where inputs lie in each program's workspace: u64[n_batches][n_inputs], OWNED by the caller. */
 static uint64_t *input_offs(const struct wk_model *m)
 {
-    size_t n = program_n_inputs(largest(m));
+    size_t n = program_n_inputs(largest_program(m));
     uint64_t *offs = calloc(n * m->n_batches + 1, sizeof(*offs));
 
     for (size_t i = 0; offs && i < n * m->n_batches; i++)
@@ -470,21 +471,23 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
         d->image_bytes = w->refused_image;
     }
     if (why->rc == SH_E_TOOBIG && m)
-        d->image_bytes = program_image_bytes(largest(m)) + program_workspace_bytes(largest(m));
+        d->image_bytes =
+            program_image_bytes(largest_program(m)) + program_workspace_bytes(largest_program(m));
     if (!why->rc) {
-        uint32_t n = program_n_layers(largest(m));
+        uint32_t n = program_n_layers(largest_program(m));
 
         for (uint32_t i = 0; i < m->n_batches; i++) {
             batches[i].batch = m->batch[i];
             batches[i].ws_bytes = program_workspace_bytes(m->program[i]);
         }
         d->sizes = (struct sh_blob){m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])};
-        d->image_bytes = program_image_bytes(largest(m));
-        d->layer_ends = (struct sh_blob){program_layer_ends(largest(m)), n * sizeof(uint64_t)};
+        d->image_bytes = program_image_bytes(largest_program(m));
+        d->layer_ends =
+            (struct sh_blob){program_layer_ends(largest_program(m)), n * sizeof(uint64_t)};
         d->batches = (struct sh_blob){batches, m->n_batches * sizeof(batches[0])};
         if (offs)
-            d->input_offs =
-                (struct sh_blob){offs, program_n_inputs(largest(m)) * m->n_batches * sizeof(*offs)};
+            d->input_offs = (struct sh_blob){offs, program_n_inputs(largest_program(m)) *
+                                                       m->n_batches * sizeof(*offs)};
         if (msg->build)
             d->layer_ns = (struct sh_blob){how->layer_ns, sizeof(double) * n * m->n_batches};
     }
@@ -521,7 +524,7 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
     begin_piece(w);
     rc = dev_precision_parse(msg->precision, &p, &how.why);
     if (!rc && !m)
-        rc = load_model(w, msg, fds, p, &m, &how.why);
+        rc = load_wk_model(w, msg, fds, p, &m, &how.why);
     if (!rc && msg->build)
         rc = build_image(w, m, msg, n_fds > 2 ? fds[2] : -1, &how);
     if (rc)

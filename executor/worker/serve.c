@@ -14,8 +14,8 @@
 
 #define LET_GO_MS 20
 
-static int start(struct worker *w, const struct msg_wk_init *m, int *fds, size_t n_fds,
-                 struct sh_err *err)
+static int start_worker(struct worker *w, const struct msg_wk_init *m, int *fds, size_t n_fds,
+                        struct sh_err *err)
 {
     struct sh_msg ready = {.type = MSG_WK_READY};
     char identity[WORKER_IDENTITY_BYTES];
@@ -81,7 +81,7 @@ static int on_init(struct worker *w, const struct msg_wk_init *m, int *fds, size
                    struct sh_err *err)
 {
     struct sh_msg unfit = {.type = MSG_WK_UNFIT};
-    int rc = start(w, m, fds, n_fds, err);
+    int rc = start_worker(w, m, fds, n_fds, err);
 
     if (!rc)
         return rc;
@@ -145,8 +145,8 @@ static bool is_for_idle(const struct sh_msg *m)
 }
 
 /* What it keeps of fds it sets to -1. */
-static int dispatch(struct worker *w, const struct sh_msg *m, int *fds, size_t n_fds,
-                    struct sh_err *err)
+static int dispatch_msg(struct worker *w, const struct sh_msg *m, int *fds, size_t n_fds,
+                        struct sh_err *err)
 {
     const int want = n_fds_of(m);
 
@@ -202,7 +202,7 @@ static void worker_fini(struct worker *w)
 
 /* What the last task had goes out of reach when no other one has come for a while: the next is
  * often the same, and the change costs what it may then spare. */
-static int let_go(struct worker *w, struct sh_err *err)
+static int let_task_go(struct worker *w, struct sh_err *err)
 {
     if (!w->has_task || sh_wire_has_input_within(WORKER_FD, LET_GO_MS))
         return SH_OK;
@@ -219,7 +219,7 @@ void worker_log_replay(const struct program *p, int64_t version, int64_t job)
                 dev_replay_name(r));
 }
 
-static void show_counts(struct worker *w)
+static void show_worker_counts(struct worker *w)
 {
     atomic_store(&w->ctl->n_prepared, dev_n_prepared(w->dev));
     for (int r = 0; r < DEV_N_REPLAYS; r++)
@@ -227,7 +227,7 @@ static void show_counts(struct worker *w)
 }
 
 /* Waits for a message if none is there. */
-static int serve(struct worker *w, struct sh_buf *buf, struct sh_err *err)
+static int serve_msgs(struct worker *w, struct sh_buf *buf, struct sh_err *err)
 {
     int fds[SH_WIRE_MAX_FDS];
     size_t n_fds = SH_WIRE_MAX_FDS;
@@ -236,10 +236,10 @@ static int serve(struct worker *w, struct sh_buf *buf, struct sh_err *err)
 
     if (rc)
         return rc;
-    rc = dispatch(w, &m, fds, n_fds, err);
+    rc = dispatch_msg(w, &m, fds, n_fds, err);
     close_all(fds, n_fds);
     if (w->ctl && w->dev)
-        show_counts(w);
+        show_worker_counts(w);
     if (w->ctl)
         atomic_fetch_add(&w->ctl->progress, 1);
     return rc;
@@ -251,7 +251,7 @@ void worker_serve_waiting(struct worker *w)
 
     w->is_loading = true;
     while (!rc && sh_wire_has_input(WORKER_FD))
-        rc = serve(w, &w->between, &w->end);
+        rc = serve_msgs(w, &w->between, &w->end);
     w->is_loading = false;
     if (!rc && w->has_task) /* what is loaded is not that task's */
         dev_task(w->dev, NULL, 0, &w->end);
@@ -275,9 +275,9 @@ int worker_main(const struct worker_hooks *hooks)
     signal(SIGTERM, SIG_IGN);
     while (!rc) {
         sh_wire_busy_poll(WORKER_FD, w.busy_poll_ns);
-        rc = let_go(&w, &err);
+        rc = let_task_go(&w, &err);
         if (!rc)
-            rc = serve(&w, &buf, &err);
+            rc = serve_msgs(&w, &buf, &err);
     }
     /* The executor closing the socket is the normal end. */
     if (rc != SH_E_UNAVAILABLE)

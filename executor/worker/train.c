@@ -105,7 +105,7 @@ static void log_longest(const struct wk_train *t)
 }
 
 /* A device that cannot try the program out is still good for it; only the first step is slower. */
-static int warm(struct wk_train *t, struct sh_err *err)
+static int warm_training(struct wk_train *t, struct sh_err *err)
 {
     uint32_t n = program_n_ops(t->program);
     struct sh_err why = {0};
@@ -130,7 +130,8 @@ static int warm(struct wk_train *t, struct sh_err *err)
 }
 
 /* What the model's file leaves open is as large as in the dataset, for the whole job. */
-static int take_sizes(const struct graph *g, int dataset, struct sh_sizes *out, struct sh_err *err)
+static int take_dataset_sizes(const struct graph *g, int dataset, struct sh_sizes *out,
+                              struct sh_err *err)
 {
     struct sh_st *file = NULL;
     int rc = g->symbols.n ? sh_st_open_fd(dataset, &file, err) : SH_OK;
@@ -176,15 +177,15 @@ static size_t ws_bytes(const struct wk_train *t)
                          : own;
 }
 
-static int write_state(struct wk_train *t, void *state, struct sh_err *err)
+static int write_training_state(struct wk_train *t, void *state, struct sh_err *err)
 {
     int rc = t->evaluation ? evaluation_write_state(t->evaluation, state, err) : SH_OK;
 
     return rc ? rc : program_write_state(t->program, state, err);
 }
 
-static int compile(struct worker *w, const struct msg_wk_train *m, const int *fds, size_t n_fds,
-                   struct wk_train **out, struct sh_err *err)
+static int compile_training(struct worker *w, const struct msg_wk_train *m, const int *fds,
+                            size_t n_fds, struct wk_train **out, struct sh_err *err)
 {
     struct wk_train *t = calloc(1, sizeof(*t));
     int rc;
@@ -205,7 +206,7 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
     if (!rc)
         rc = data_note(fds[2], t->graph, &t->spec, err);
     if (!rc)
-        rc = take_sizes(t->graph, fds[2], &t->spec.sizes, err);
+        rc = take_dataset_sizes(t->graph, fds[2], &t->spec.sizes, err);
     if (!rc)
         rc = program_train(w->dev, t->graph, &t->spec, &t->program, err);
     if (!rc)
@@ -215,7 +216,7 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
                 program_drawn(t->program)->drawn, program_drawn(t->program)->kept,
                 program_drawn(t->program)->first_kept);
     if (!rc)
-        rc = warm(t, err);
+        rc = warm_training(t, err);
     if (!rc)
         rc = data_open(fds[2], t->program, &t->spec, w->dev, &t->data, err);
     if (!rc)
@@ -283,7 +284,7 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fd
     if (n_fds != 3 && n_fds != 4)
         return SH_FAIL(err, SH_E_PROTO, "WK_TRAIN came with %zu descriptors, not 3 or 4", n_fds);
     train_on_drop(w, -1);
-    rc = compile(w, m, fds, n_fds, &t, &why);
+    rc = compile_training(w, m, fds, n_fds, &t, &why);
     if (!rc) /* before the state is written: that much memory may not be on the host either */
         rc = dev_check_fits(w->arena_bytes, state_bytes(t), ws_bytes(t), t->spec.batch, true, &why);
     if (!rc)
@@ -291,7 +292,7 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fd
     if (!rc && m->build)
         rc = sh_shm_create("shunt-state", SH_MAX(state_bytes(t), (size_t)1), &state, &why);
     if (!rc && m->build)
-        rc = write_state(t, state.base, &why);
+        rc = write_training_state(t, state.base, &why);
     if (rc)
         rc = worker_settle(w, &why); /* what a library could not do may be the device's end */
     *d = (struct msg_wk_train_ready){.job = m->job, .rc = rc, .msg = why.msg};
@@ -360,7 +361,7 @@ static int ask_scaler(struct worker *w, struct wk_train *t, const struct msg_wk_
 }
 
 /* The device is done with what was asked. */
-static void note_scaler(struct worker *w, const struct wk_train *t)
+static void note_worker_scaler(struct worker *w, const struct wk_train *t)
 {
     const double scale = (double)t->scaler[0];
     uint64_t bits;
@@ -373,7 +374,7 @@ static void note_scaler(struct worker *w, const struct wk_train *t)
 }
 
 /* Updates that are skipped one after the other do not end by themselves. */
-static int check_scaler(const struct wk_train *t, int64_t step, struct sh_err *err)
+static int check_worker_scaler(const struct wk_train *t, int64_t step, struct sh_err *err)
 {
     if (!t->has_scaler || t->scaler[3] < TRAIN_MAX_SKIPPED)
         return SH_OK;
@@ -450,12 +451,12 @@ static int before_update(struct worker *w, struct wk_train *t, int64_t step, str
             " is not a finite number; try a smaller learning rate, and check the data%s%s",
             step + 1, may_lack_labels(&t->spec) ? NO_LABELS : "", program_nan_hint(t->program));
     t->loss = t->arrived;
-    note_scaler(w, t);
-    rc = check_scaler(t, step, err);
+    note_worker_scaler(w, t);
+    rc = check_worker_scaler(t, step, err);
     return rc ? rc : wait_for_ckpt(w, t, err);
 }
 
-static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_err *err)
+static int commit_step(struct worker *w, struct wk_train *t, int64_t step, struct sh_err *err)
 {
     struct worker_ctl *c = w->ctl;
     uint32_t wanted = atomic_load(&c->ckpt_wanted);
@@ -551,7 +552,7 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
         atomic_fetch_add(&w->ctl->progress, 1);
         t->op = end;
         if (t->op == n_ops) {
-            rc = commit(w, t, *step + 1, err);
+            rc = commit_step(w, t, *step + 1, err);
             if (rc)
                 return rc;
             ++*step;
@@ -579,8 +580,8 @@ static int answer_stopped(struct worker *w, struct wk_train *t, int64_t step,
     return worker_send(w, &r, NULL, 0, err);
 }
 
-static int reach(struct worker *w, const struct wk_train *t, const struct msg_wk_train_go *go,
-                 struct sh_err *err)
+static int reach_training(struct worker *w, const struct wk_train *t,
+                          const struct msg_wk_train_go *go, struct sh_err *err)
 {
     const struct dev_reach task[] = {{go->state_off, state_bytes(t), true},
                                      {go->ws_off, ws_bytes(t), true}};
@@ -590,8 +591,8 @@ static int reach(struct worker *w, const struct wk_train *t, const struct msg_wk
 }
 
 /* The state of the last commit; the workspace is left to the evaluation. */
-static int evaluate(struct worker *w, struct wk_train *t, const struct msg_wk_train_go *go,
-                    struct sh_err *err)
+static int evaluate_training(struct worker *w, struct wk_train *t, const struct msg_wk_train_go *go,
+                             struct sh_err *err)
 {
     struct sh_msg m = {.type = MSG_WK_TRAIN_EVAL};
     struct train_scores s;
@@ -631,15 +632,15 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
     }
     if (!go->evaluate)
         evaluation_forget(t->evaluation);
-    rc = reach(w, t, go, &why);
+    rc = reach_training(w, t, go, &why);
     if (!rc)
         rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
     if (!rc)
-        rc = go->evaluate ? evaluate(w, t, go, &why) : run_steps(w, t, go, &step, &why);
+        rc = go->evaluate ? evaluate_training(w, t, go, &why) : run_steps(w, t, go, &step, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
     if (!rc)
-        note_scaler(w, t);
+        note_worker_scaler(w, t);
     if (rc != SH_E_DEVLOST && publish(w, t, err))
         return err->rc;
     if (send_losses(w, t, err) || answer_stopped(w, t, step, &why, err))

@@ -74,7 +74,7 @@ static int check_attn(const struct dev_op *op, struct sh_err *err)
 }
 
 /* The same for every back end: what it may rely on beyond types. */
-static int check_loss(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
+static int check_loss_op(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
 {
     const bool is_each = op->kind == DEV_OP_LOSS_EACH;
     const struct dev_tensor *x = op->n_in ? &g->tensors[op->in[0]] : NULL, *y, *w;
@@ -106,7 +106,7 @@ static int check_loss(const struct dev_graph *g, const struct dev_op *op, struct
 }
 
 /* Likewise; who skips an update has to know why. */
-static int check_scaler(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
+static int check_scaler_op(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
 {
     const uint32_t at = dev_op_scaler(op);
     const bool updates = op->kind == DEV_OP_SGD || op->kind == DEV_OP_ADAM;
@@ -146,7 +146,7 @@ static int check_augment(const struct dev_graph *g, const struct dev_op *op, str
                           dev_op_name(op->kind), op->name ? op->name : "?");
 }
 
-static bool is_f32(const struct dev_graph *g, uint32_t t, int64_t rows, int64_t columns)
+static bool is_f32_matrix(const struct dev_graph *g, uint32_t t, int64_t rows, int64_t columns)
 {
     const struct dev_tensor *d = &g->tensors[t];
 
@@ -166,10 +166,11 @@ static int check_cell(const struct dev_graph *g, const struct dev_op *op, struct
     cell = &g->tensors[op->in[1]];
     n = cell->rank == 2 ? cell->dims[0] : 0;
     width = cell->rank == 2 ? cell->dims[1] : 0;
-    fits = is_f32(g, op->in[0], n, 4 * width) && is_f32(g, op->in[1], n, width) &&
-           is_f32(g, op->out[0], n, is_bwd ? 4 * width : width) && is_f32(g, op->out[1], n, width);
+    fits = is_f32_matrix(g, op->in[0], n, 4 * width) && is_f32_matrix(g, op->in[1], n, width) &&
+           is_f32_matrix(g, op->out[0], n, is_bwd ? 4 * width : width) &&
+           is_f32_matrix(g, op->out[1], n, width);
     for (uint32_t k = 2; k < op->n_in; k++)
-        fits = fits && (op->in[k] == DEV_NONE || is_f32(g, op->in[k], n, width));
+        fits = fits && (op->in[k] == DEV_NONE || is_f32_matrix(g, op->in[k], n, width));
     return fits ? SH_OK
                 : SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") needs F32 of sizes [N, 4 H] and [N, H]",
                           dev_op_name(op->kind), op->name ? op->name : "?");
@@ -234,9 +235,9 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
                            name, k);
     rc = check_attn(op, err);
     if (!rc)
-        rc = check_loss(g, op, err);
+        rc = check_loss_op(g, op, err);
     if (!rc)
-        rc = check_scaler(g, op, err);
+        rc = check_scaler_op(g, op, err);
     if (!rc)
         rc = check_augment(g, op, err);
     if (!rc)

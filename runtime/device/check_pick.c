@@ -2,7 +2,7 @@
 #include "common/mem.h"
 #include "runtime/device/backend.h"
 
-static int refuse(const struct dev_op *op, const char *what, struct sh_err *err)
+static int refuse_op(const struct dev_op *op, const char *what, struct sh_err *err)
 {
     return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\"): %s", dev_op_name(op->kind),
                    op->name ? op->name : "?", what);
@@ -22,7 +22,7 @@ static int check_nonzero(const struct dev_op *op, const struct dev_tensor *x,
                        dev_op_name(op->kind), op->name ? op->name : "?", sh_dtype_st(x->dtype));
     if (places->dtype != SH_I64 || dev_tensor_elements(places) != dev_tensor_elements(x) ||
         dev_tensor_elements(x) > INT32_MAX)
-        return refuse(op, "the places do not fit the elements", err);
+        return refuse_op(op, "the places do not fit the elements", err);
     return SH_OK;
 }
 
@@ -35,11 +35,11 @@ static int check_nms(const struct dev_op *op, const struct dev_tensor *boxes,
     if (boxes->dtype != SH_F32 || scores->dtype != SH_F32 || picked->dtype != SH_I64 ||
         boxes->rank != 3 || scores->rank != 3 || boxes->dims[2] != 4 ||
         boxes->dims[0] != scores->dims[0] || boxes->dims[1] != scores->dims[2])
-        return refuse(op, "boxes, scores and results do not fit", err);
+        return refuse_op(op, "boxes, scores and results do not fit", err);
     if (most < 1 || most > scores->dims[2] || scores->dims[2] > INT32_MAX ||
         scores->dims[0] > INT32_MAX / scores->dims[1] ||
         dev_tensor_elements(picked) != scores->dims[0] * scores->dims[1] * most * 3)
-        return refuse(op, "the number of boxes does not fit", err);
+        return refuse_op(op, "the number of boxes does not fit", err);
     return SH_OK;
 }
 
@@ -54,14 +54,14 @@ int dev__check_pick(const struct dev_graph *g, const struct dev_op *op, struct s
     switch (op->kind) {
     case DEV_OP_NONZERO:
         return is_count(out[1]) ? check_nonzero(op, in[0], out[0], err)
-                                : refuse(op, "the count is not one number of I64", err);
+                                : refuse_op(op, "the count is not one number of I64", err);
     case DEV_OP_MASK:
         if (!is_count(in[0]))
-            return refuse(op, "the count is not one number of I64", err);
-        return out[0]->dtype == SH_BOOL ? SH_OK : refuse(op, "a mask is not BOOL", err);
+            return refuse_op(op, "the count is not one number of I64", err);
+        return out[0]->dtype == SH_BOOL ? SH_OK : refuse_op(op, "a mask is not BOOL", err);
     case DEV_OP_NMS:
         return is_count(out[1]) ? check_nms(op, in[0], in[1], out[0], err)
-                                : refuse(op, "the count is not one number of I64", err);
+                                : refuse_op(op, "the count is not one number of I64", err);
     default:
         return SH_OK;
     }

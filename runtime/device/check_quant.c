@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static int bad(const struct dev_op *op, struct sh_err *err, const char *why)
+static int bad_quant(const struct dev_op *op, struct sh_err *err, const char *why)
 {
     return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\"): %s", dev_op_name(op->kind),
                    op->name ? op->name : "?", why);
@@ -27,20 +27,20 @@ static int check_quantize(const struct dev_graph *g, const struct dev_op *op, st
         op->n_in > 1 && op->in[1] != DEV_NONE ? &g->tensors[op->in[1]] : NULL;
 
     if (!dev_same_dims(x, y) || (add && !dev_same_dims(add, y)))
-        return bad(op, err, "the operands differ in shape");
+        return bad_quant(op, err, "the operands differ in shape");
     if (!is_sound(&op->u.quant.x, x->dtype) || !is_sound(&op->u.quant.y, y->dtype) ||
         (add && !is_sound(&op->u.quant.add, add->dtype)))
-        return bad(op, err, "an operand has no valid type, scale or zero point");
+        return bad_quant(op, err, "an operand has no valid type, scale or zero point");
     return SH_OK;
 }
 
-static const struct dev_tensor *operand(const struct dev_graph *g, const struct dev_op *op,
-                                        uint32_t k)
+static const struct dev_tensor *quant_operand(const struct dev_graph *g, const struct dev_op *op,
+                                              uint32_t k)
 {
     return k < op->n_in && op->in[k] != DEV_NONE ? &g->tensors[op->in[k]] : NULL;
 }
 
-static bool is_vector(const struct dev_tensor *t, enum sh_dtype type, int64_t n)
+static bool is_typed_vector(const struct dev_tensor *t, enum sh_dtype type, int64_t n)
 {
     return t && t->dtype == type && dev_tensor_elements(t) == n;
 }
@@ -62,32 +62,32 @@ static bool shapes_fit(const struct dev_op *op, const struct dev_tensor *x,
 static int check_product(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
 {
     const struct dev_product *q = &op->u.qconv.q;
-    const struct dev_tensor *x = operand(g, op, DEV_Q_X), *w = operand(g, op, DEV_Q_W);
-    const struct dev_tensor *factor = operand(g, op, DEV_Q_FACTOR);
-    const struct dev_tensor *offset = operand(g, op, DEV_Q_OFFSET);
-    const struct dev_tensor *residual = operand(g, op, DEV_Q_RESIDUAL);
-    const struct dev_tensor *sums = operand(g, op, DEV_Q_SUMS), *y = &g->tensors[op->out[0]];
+    const struct dev_tensor *x = quant_operand(g, op, DEV_Q_X), *w = quant_operand(g, op, DEV_Q_W);
+    const struct dev_tensor *factor = quant_operand(g, op, DEV_Q_FACTOR);
+    const struct dev_tensor *offset = quant_operand(g, op, DEV_Q_OFFSET);
+    const struct dev_tensor *residual = quant_operand(g, op, DEV_Q_RESIDUAL);
+    const struct dev_tensor *sums = quant_operand(g, op, DEV_Q_SUMS), *y = &g->tensors[op->out[0]];
     int32_t lo, hi;
     int64_t n;
 
     if (!dev_range8(x->dtype, &lo, &hi) || w->dtype != SH_I8 || !shapes_fit(op, x, w, y))
-        return bad(op, err, "types or shapes of the operands do not fit");
+        return bad_quant(op, err, "types or shapes of the operands do not fit");
     n = w->dims[0];
     if (dev_axes_elements(w, 1, w->rank) > DEV_Q_MAX_TERMS)
-        return bad(op, err, "so many products in one sum do not fit I32");
+        return bad_quant(op, err, "so many products in one sum do not fit I32");
     if (q->x_zero < lo || q->x_zero > hi || (q->x_zero != 0) != (sums != NULL) ||
-        (sums && !is_vector(sums, SH_I32, n)))
-        return bad(op, err, "the zero point of x and its sums do not fit");
+        (sums && !is_typed_vector(sums, SH_I32, n)))
+        return bad_quant(op, err, "the zero point of x and its sums do not fit");
     if (y->dtype == SH_I32)
         return factor || offset || residual || op->act != DEV_ACT_NONE
-                   ? bad(op, err, "a sum of integers is given as it is")
+                   ? bad_quant(op, err, "a sum of integers is given as it is")
                    : SH_OK;
-    if (!is_vector(factor, SH_F32, n) || (offset && !is_vector(offset, SH_F32, n)))
-        return bad(op, err, "it needs a factor for each channel, and may have an offset");
+    if (!is_typed_vector(factor, SH_F32, n) || (offset && !is_typed_vector(offset, SH_F32, n)))
+        return bad_quant(op, err, "it needs a factor for each channel, and may have an offset");
     if (!is_sound(&q->y, y->dtype) ||
         (residual && (!is_sound(&q->residual, residual->dtype) || !dev_same_dims(residual, y))) ||
         (q->mid.scale != 0 && (q->mid_type == SH_F32 || !is_sound(&q->mid, q->mid_type))))
-        return bad(op, err, "an operand has no valid type, scale or zero point");
+        return bad_quant(op, err, "an operand has no valid type, scale or zero point");
     return SH_OK;
 }
 
@@ -98,7 +98,7 @@ static int check_norm(const struct dev_graph *g, const struct dev_op *op, struct
 
     if (t && (!dev_is8(t->dtype) || !is_sound(&op->u.norm.q, t->dtype) ||
               dev_tensor_elements(t) != dev_tensor_elements(&g->tensors[op->out[0]])))
-        return bad(op, err, "its integers have no valid type, shape, scale or zero point");
+        return bad_quant(op, err, "its integers have no valid type, shape, scale or zero point");
     return SH_OK;
 }
 

@@ -95,7 +95,7 @@ static int measure_size(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void
 
 /* x ascends. The rate shows in the largest size, where what is paid once is little; what a copy
  * costs beside it, in the others: the middle one of what they say. */
-static void fit(const double *x, const double *y, size_t n, double *alpha, double *beta)
+static void fit_line(const double *x, const double *y, size_t n, double *alpha, double *beta)
 {
     double rest[MAX_SIZES];
 
@@ -107,8 +107,8 @@ static void fit(const double *x, const double *y, size_t n, double *alpha, doubl
     *alpha = SH_MAX(rest[n / 2], 0);
 }
 
-static int wake(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *host, size_t bytes,
-                struct sh_err *err)
+static int wake_link(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *host, size_t bytes,
+                     struct sh_err *err)
 {
     const int64_t end = sh_clock_ns() + WAKE_NS;
     double ns;
@@ -137,7 +137,7 @@ int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *
         free(host);
         return rc;
     }
-    rc = wake(m, lane, dir, host, SH_MIN(max, WAKE_BYTES), err);
+    rc = wake_link(m, lane, dir, host, SH_MIN(max, WAKE_BYTES), err);
     begin = sh_clock_ns();
     for (size_t bytes = 64 << 10; !rc && bytes <= max && n < MAX_SIZES; bytes *= 4, n++) {
         if (n > 1 && sh_clock_ns() - begin > BUDGET_NS / 5)
@@ -146,7 +146,7 @@ int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *
         rc = measure_size(m, lane, dir, host, bytes, &y[n], err);
     }
     if (!rc)
-        fit(x, y, n, alpha_ns, beta_ns);
+        fit_line(x, y, n, alpha_ns, beta_ns);
     if (rc == SH_E_TIMEOUT)
         return rc; /* a copy that is still under way keeps the memory */
     dev_mem_host_unlock(m, host);

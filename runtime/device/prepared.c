@@ -54,7 +54,7 @@ void *dev_prepared_find(struct dev_prepared *p, const struct dev_range *r)
     return NULL;
 }
 
-static void *take(struct dev_prepared *p, uint32_t i)
+static void *take_range(struct dev_prepared *p, uint32_t i)
 {
     void *what = p->what[i];
 
@@ -66,7 +66,7 @@ static void *take(struct dev_prepared *p, uint32_t i)
     return what;
 }
 
-static uint32_t oldest(const struct dev_prepared *p)
+static uint32_t oldest_range(const struct dev_prepared *p)
 {
     uint32_t best = 0;
 
@@ -82,14 +82,14 @@ static void *take_oldest_of_all(const struct dev_prepared_all *a)
     uint32_t at = 0;
 
     for (struct dev_prepared *p = a->first; p; p = p->next) {
-        const uint32_t i = oldest(p);
+        const uint32_t i = oldest_range(p);
 
         if (p->n > 0 && (!best || p->used[i] < best->used[at])) {
             best = p;
             at = i;
         }
     }
-    return best ? take(best, at) : NULL;
+    return best ? take_range(best, at) : NULL;
 }
 
 void *dev_prepared_add(struct dev_prepared *p, const struct dev_range *r, void *what)
@@ -97,7 +97,7 @@ void *dev_prepared_add(struct dev_prepared *p, const struct dev_range *r, void *
     void *gone = NULL;
 
     if (p->n == DEV_MAX_PREPARED)
-        gone = take(p, oldest(p));
+        gone = take_range(p, oldest_range(p));
     else if (p->all->n == DEV_MAX_PREPARED_ALL)
         gone = take_oldest_of_all(p->all);
     p->of[p->n] = *r;
@@ -109,5 +109,5 @@ void *dev_prepared_add(struct dev_prepared *p, const struct dev_range *r, void *
 
 void *dev_prepared_pop(struct dev_prepared *p)
 {
-    return p->n > 0 ? take(p, p->n - 1) : NULL;
+    return p->n > 0 ? take_range(p, p->n - 1) : NULL;
 }

@@ -21,7 +21,7 @@
 /* ---------------------------------------------------------------- the reply */
 
 /* Names in messages come from the file; what is no UTF-8 is left out rather than the message. */
-static json_t *text(const char *s)
+static json_t *json_or_null_text(const char *s)
 {
     json_t *j = json_string(s);
     char clean[512];
@@ -49,8 +49,8 @@ static json_t *tensor_json(const struct graph *g, const struct graph_value *v,
     for (int i = 0; shape && i < v->rank; i++) {
         json_array_append_new(shape, json_integer(sh_dim_is_fixed(&dims[i]) ? dims[i].add : -1));
     }
-    j = json_pack("{s:o,s:s,s:o}", "name", text(v->name), "datatype", sh_dtype_v2(v->dtype),
-                  "shape", shape);
+    j = json_pack("{s:o,s:s,s:o}", "name", json_or_null_text(v->name), "datatype",
+                  sh_dtype_v2(v->dtype), "shape", shape);
     if (j && !sh_dims_are_plain(dims, (size_t)v->rank))
         json_object_set_new(j, "dims", sh_dims_json(dims, (size_t)v->rank, &g->symbols));
     return j;
@@ -86,15 +86,15 @@ static json_t *nodes_json(const char *list)
 
 static json_t *failure_json(const struct sh_err *err, const char *list)
 {
-    json_t *j =
-        json_pack("{s:b,s:s,s:o}", "ok", 0, "code", sh_rc_name(err->rc), "error", text(err->msg));
+    json_t *j = json_pack("{s:b,s:s,s:o}", "ok", 0, "code", sh_rc_name(err->rc), "error",
+                          json_or_null_text(err->msg));
 
     if (j && list)
         json_object_set_new(j, "nodes", nodes_json(list));
     return j;
 }
 
-static int print(json_t *j, struct sh_err *err)
+static int print_answer(json_t *j, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -118,7 +118,7 @@ struct weights {
 
 /* Per value how many inputs of nodes it feeds, and whether it is a running statistic of
  * BatchNormalization: a float of the file, but no parameter. OWNED, free(); NULL without memory. */
-static uint32_t *count_uses(const struct graph *g)
+static uint32_t *count_value_uses(const struct graph *g)
 {
     uint32_t *uses = calloc((size_t)g->n_values + 1, sizeof(*uses));
 
@@ -136,7 +136,7 @@ static uint32_t *count_uses(const struct graph *g)
 static struct weights count_weights(const struct graph *g)
 {
     struct weights w = {.plain = true};
-    uint32_t *uses = count_uses(g);
+    uint32_t *uses = count_value_uses(g);
 
     for (uint32_t i = 0; i < g->n_values; i++) {
         const struct graph_value *v = &g->values[i];
@@ -155,7 +155,7 @@ static struct weights count_weights(const struct graph *g)
 /* How many parameters feed more than one place. */
 static uint32_t count_shared(const struct graph *g)
 {
-    uint32_t *uses = count_uses(g), shared = 0;
+    uint32_t *uses = count_value_uses(g), shared = 0;
 
     for (uint32_t i = 0; uses && i < g->n_values; i++)
         shared += g->values[i].is_param && (uses[i] & ~IS_STATISTIC) > 1;
@@ -213,7 +213,7 @@ static json_t *describe_assumed(const struct graph *t, struct sh_buf *note, int 
 
         if (!t->values[i].is_assumed)
             continue;
-        json_array_append_new(list, text(t->values[i].name));
+        json_array_append_new(list, json_or_null_text(t->values[i].name));
         if (!*rc && k < SAID_ASSUMED)
             *rc = sh_buf_printf(note, err, "%s%.64s", k ? ", " : "",
                                 json_string_value(json_array_get(list, k)));
@@ -356,8 +356,8 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
 
 /* ---------------------------------------------------------------- buckets */
 
-static int read_buckets(const char *text_of, const struct graph *g, json_t **j,
-                        struct sh_buckets *out, struct sh_err *err)
+static int read_import_buckets(const char *text_of, const struct graph *g, json_t **j,
+                               struct sh_buckets *out, struct sh_err *err)
 {
     int rc;
 
@@ -444,8 +444,9 @@ static json_t *success_json(const struct graph *g, const char *why_solo)
                      "outputs", io_json(g, g->outputs, g->n_outputs, true), "opset",
                      (json_int_t)g->opset, "n_nodes", (json_int_t)g->n_nodes, "n_parameters",
                      (json_int_t)w.n_parameters, "weight_bytes", (json_int_t)w.bytes, "trainable",
-                     ok, "training_note", text(note), "training_warns", warns, "training_assumes",
-                     assumed, "solo", g->is_solo, "solo_note", text(why_solo));
+                     ok, "training_note", json_or_null_text(note), "training_warns", warns,
+                     "training_assumes", assumed, "solo", g->is_solo, "solo_note",
+                     json_or_null_text(why_solo));
 }
 
 /* The folder that a file lies in. OWNED. */
@@ -458,7 +459,7 @@ static int folder_of(const char *path, char **out, struct sh_err *err)
 }
 
 /* The model is mapped, and its weights are written again: both limits are on what comes on top. */
-static int enter(const struct import_conf *c, const char *dir, struct sh_err *err)
+static int enter_sandbox(const struct import_conf *c, const char *dir, struct sh_err *err)
 {
     const char *files[] = {c->onnx, NULL, NULL, NULL};
     struct sandbox box = {.read_paths = files, .write_dir = dir, .cpu_seconds = c->cpu_seconds};
@@ -481,7 +482,7 @@ static int enter(const struct import_conf *c, const char *dir, struct sh_err *er
     return rc;
 }
 
-static int make_package(const struct import_conf *c, struct sh_err *err)
+static int make_import_package(const struct import_conf *c, struct sh_err *err)
 {
     char why_solo[SAMPLES_WHY] = "";
     struct sh_err why = {0};
@@ -490,7 +491,7 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
     struct graph *g = NULL;
     json_t *reply = NULL, *asked = NULL;
     char *list = NULL;
-    int rc = enter(c, c->dir, &why);
+    int rc = enter_sandbox(c, c->dir, &why);
 
     if (!rc)
         rc = onnx_read_list(c->onnx, c->beside, &g, &list, &why);
@@ -501,7 +502,7 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
     if (!rc)
         rc = samples_check(g, &independent, why_solo, &why);
     if (!rc)
-        rc = read_buckets(c->buckets, g, &asked, &buckets, &why);
+        rc = read_import_buckets(c->buckets, g, &asked, &buckets, &why);
     if (!rc && !(masks = calloc((size_t)g->n_inputs + 1, sizeof(*masks))))
         rc = SH_FAIL(&why, SH_E_NOMEM, "could not allocate marks of %u inputs", g->n_inputs);
     if (!rc)
@@ -525,7 +526,7 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
     free(masks);
     free(list);
     graph_free(g);
-    return print(reply, err);
+    return print_answer(reply, err);
 }
 
 /* ---------------------------------------------------------------- export */
@@ -537,11 +538,11 @@ static int make_export(const struct import_conf *c, struct sh_err *err)
     int rc = folder_of(c->out, &dir, &why);
 
     if (!rc)
-        rc = enter(c, dir, &why);
+        rc = enter_sandbox(c, dir, &why);
     if (!rc)
         rc = onnx_export(c->onnx, c->state, c->out, &why);
     free(dir);
-    return print(rc ? failure_json(&why, NULL) : json_pack("{s:b}", "ok", 1), err);
+    return print_answer(rc ? failure_json(&why, NULL) : json_pack("{s:b}", "ok", 1), err);
 }
 
 int import_run(const char *command, const struct import_conf *c, struct sh_err *err)
@@ -551,7 +552,7 @@ int import_run(const char *command, const struct import_conf *c, struct sh_err *
     if (strcmp(command, "package") == 0) {
         if (!c->dir)
             return SH_FAIL(err, SH_E_INVALID, "give the folder for the package with --dir DIR");
-        return make_package(c, err);
+        return make_import_package(c, err);
     }
     if (strcmp(command, "export") != 0)
         return SH_FAIL(err, SH_E_INVALID, "no command \"%s\": use package or export", command);

@@ -113,7 +113,7 @@ void ad__unsupported(struct ad *a, const struct dev_op *op, const char *why)
 
 /* ------------------------------------------------------------------ the walk */
 
-static bool is_trained(const struct ir *ir, uint32_t t)
+static bool is_param_trainable(const struct ir *ir, uint32_t t)
 {
     return ir->info[t].state == IR_PARAM && !ir->info[t].is_frozen;
 }
@@ -176,7 +176,7 @@ static void mark_still(struct ad *a, const bool *want, uint32_t n_ops)
         return;
     memset(subs, 0xff, a->n * sizeof(*subs));
     for (uint32_t i = 0; i < a->n; i++)
-        a->slopes[i] = is_trained(ir, i) || (want && want[i]);
+        a->slopes[i] = is_param_trainable(ir, i) || (want && want[i]);
     for (uint32_t i = 0; i < n_ops; i++) {
         const struct dev_op *op = &ir->g.ops[i];
         const bool holds = op->n_out > 0 && ir_info(ir, op->out[0])->is_held;
@@ -198,7 +198,8 @@ static void mark_still(struct ad *a, const bool *want, uint32_t n_ops)
 }
 
 /* The difference that an operation squares, as one tensor or as two: number of the SUB. */
-static uint32_t squared(const struct ir *ir, const struct dev_op *op, const uint32_t *made)
+static uint32_t squared_difference(const struct ir *ir, const struct dev_op *op,
+                                   const uint32_t *made)
 {
     uint32_t d[2] = {DEV_NONE, DEV_NONE};
 
@@ -243,7 +244,7 @@ static void mark_apart(struct ad *a, uint32_t n_ops)
 
         if (is_binary(op, DEV_BIN_SUB))
             made[ir_root(ir, op->out[0])] = i;
-        squares[n] = squared(ir, op, made);
+        squares[n] = squared_difference(ir, op, made);
         n += squares[n] != DEV_NONE;
     }
     for (uint32_t i = 0; i < n_ops && n > 1; i++)
@@ -258,7 +259,7 @@ static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
     const struct ir *ir = a->ir;
 
     for (uint32_t i = 0; i < a->n; i++)
-        a->wants[i] = is_trained(ir, i) || (want && want[i]);
+        a->wants[i] = is_param_trainable(ir, i) || (want && want[i]);
     for (uint32_t i = 0; i < n_ops; i++) {
         const struct dev_op *op = &ir->g.ops[i];
         const bool ends = op->n_out > 0 && a->still[ir_root(ir, op->out[0])];
@@ -346,7 +347,7 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
     for (uint32_t i = n_ops; i-- > 0 && ir->err.rc == SH_OK;)
         step_back(&a, i);
     for (uint32_t i = 0; i < n && ir->err.rc == SH_OK; i++)
-        if (is_trained(ir, i) || (want && want[i])) {
+        if (is_param_trainable(ir, i) || (want && want[i])) {
             ad__settle(&a, i);
             ir->info[i].grad = a.grads[i];
         }

@@ -26,13 +26,14 @@ static uint32_t bin(struct ad *a, const struct dev_op *op, enum dev_bin k, uint3
     return ir_binary(a->ir, k, op->name, p, q, p);
 }
 
-static uint32_t negative(struct ad *a, const struct dev_op *op, uint32_t x)
+static uint32_t negative_of_grad(struct ad *a, const struct dev_op *op, uint32_t x)
 {
     return ir_act(a->ir, DEV_ACT_LINEAR, -1.0f, 0.0f, op->name, x);
 }
 
 /* Are p and q equal? In the shape of `like`. */
-static uint32_t equal(struct ad *a, const struct dev_op *op, uint32_t p, uint32_t q, uint32_t like)
+static uint32_t equal_to(struct ad *a, const struct dev_op *op, uint32_t p, uint32_t q,
+                         uint32_t like)
 {
     const struct dev_tensor d = *ir_t(a->ir, like);
     struct dev_op eq = ir_op(DEV_OP_BINARY, op->name, 2, (uint32_t[]){p, q});
@@ -57,7 +58,7 @@ static uint32_t div_side(struct ad *a, const struct dev_op *op, uint32_t dy, uin
     if (k == 0)
         return bin(a, op, DEV_BIN_DIV, dy, op->in[1]);
     dy = bin(a, op, DEV_BIN_MUL, dy, op->out[0]);
-    return negative(a, op, bin(a, op, DEV_BIN_DIV, dy, op->in[1]));
+    return negative_of_grad(a, op, bin(a, op, DEV_BIN_DIV, dy, op->in[1]));
 }
 
 /* y = x^e: dx = dy e x^(e-1), de = dy y log x, and 0 where x is 0. */
@@ -72,7 +73,7 @@ static uint32_t pow_side(struct ad *a, const struct dev_op *op, uint32_t dy, uin
         g = bin(a, op, DEV_BIN_MUL, g, op->in[1]);
         return bin(a, op, DEV_BIN_MUL, g, dy);
     }
-    is_zero = equal(a, op, op->in[0], ad__zero(a), op->in[0]);
+    is_zero = equal_to(a, op, op->in[0], ad__zero(a), op->in[0]);
     g = ir_act(ir, DEV_ACT_LOG, 0.0f, 0.0f, op->name, op->in[0]);
     g = ir_binary(ir, DEV_BIN_MUL, op->name, op->out[0], g, dy);
     g = bin(a, op, DEV_BIN_MUL, dy, g);
@@ -86,14 +87,14 @@ static uint32_t binary_side(struct ad *a, const struct dev_op *op, uint32_t dy, 
     case DEV_BIN_ADD:
         return dy;
     case DEV_BIN_SUB:
-        return k == 0 ? dy : negative(a, op, dy);
+        return k == 0 ? dy : negative_of_grad(a, op, dy);
     case DEV_BIN_MUL:
         return bin(a, op, DEV_BIN_MUL, dy, op->in[1 - k]);
     case DEV_BIN_DIV:
         return div_side(a, op, dy, k);
     case DEV_BIN_MIN:
     case DEV_BIN_MAX: /* the operand that was chosen gets it all; the first where they are equal */
-        return masked(a, op, equal(a, op, op->in[0], op->out[0], dy), k == 0, dy);
+        return masked(a, op, equal_to(a, op, op->in[0], op->out[0], dy), k == 0, dy);
     case DEV_BIN_POW:
         return pow_side(a, op, dy, k);
     case DEV_BIN_MOD:
@@ -157,7 +158,7 @@ static uint32_t where_equal(struct ad *a, const struct dev_op *op, uint32_t p, u
                             uint32_t like)
 {
     const struct dev_tensor d = *ir_t(a->ir, like);
-    struct dev_op cast = ir_op(DEV_OP_COPY, op->name, 1, (uint32_t[]){equal(a, op, p, q, like)});
+    struct dev_op cast = ir_op(DEV_OP_COPY, op->name, 1, (uint32_t[]){equal_to(a, op, p, q, like)});
 
     return ir_emit(a->ir, &cast, SH_F32, d.rank, d.dims);
 }
@@ -259,8 +260,8 @@ static uint32_t reversed(struct ad *a, const char *name, uint32_t axis, uint32_t
 }
 
 /* g with step - 1 zeros behind each element along an axis, cut off at `most` elements. */
-static uint32_t spread(struct ad *a, const char *name, uint32_t axis, int64_t step, int64_t most,
-                       uint32_t g)
+static uint32_t spread_gradient(struct ad *a, const char *name, uint32_t axis, int64_t step,
+                                int64_t most, uint32_t g)
 {
     struct dev_tensor d = *ir_t(a->ir, g);
     const int64_t n = d.dims[axis], outer = dev_axes_elements(&d, 0, axis);
@@ -283,8 +284,8 @@ static uint32_t spread(struct ad *a, const char *name, uint32_t axis, int64_t st
 
 /* The only axis of which op gives a part, in order and without holes; DEV_NONE if it is otherwise.
  */
-static uint32_t cut_axis(const struct dev_op *op, const struct dev_tensor *x,
-                         const struct dev_tensor *y)
+static uint32_t cut_axis_of(const struct dev_op *op, const struct dev_tensor *x,
+                            const struct dev_tensor *y)
 {
     uint32_t axis = DEV_NONE;
 
@@ -302,7 +303,7 @@ void ad__slice(struct ad *a, const struct dev_op *op, uint32_t dy)
 {
     const struct dev_tensor x = *ir_t(a->ir, op->in[0]), y = *ir_t(a->ir, dy);
     struct dev_op b = ir_op(DEV_OP_PAD, op->name, 1, &dy);
-    const uint32_t part = cut_axis(op, &x, &y);
+    const uint32_t part = cut_axis_of(op, &x, &y);
     uint32_t g = dy;
 
     if (part != DEV_NONE) {
@@ -318,7 +319,7 @@ void ad__slice(struct ad *a, const struct dev_op *op, uint32_t dy)
             g = reversed(a, op->name, i, g);
         }
         if (y.dims[i] > 1 && step > 1)
-            g = spread(a, op->name, i, step, x.dims[i] - start, g);
+            g = spread_gradient(a, op->name, i, step, x.dims[i] - start, g);
         b.u.pad.before[i] = start;
     }
     b.in[0] = g;
@@ -403,7 +404,7 @@ static uint32_t without_padding(struct ad *a, const struct dev_op *op, uint32_t 
     if (!padding)
         return dy;
     cond = one_number(a, op->in[1], op->name, (int64_t)padding - 1);
-    cond = equal(a, op, op->in[1], cond, op->in[1]);
+    cond = equal_to(a, op, op->in[1], cond, op->in[1]);
     d.dims[d.rank - 1] = 1;
     return masked(a, op, ir_alias(a->ir, cond, d.rank, d.dims), false, dy);
 }
@@ -461,7 +462,7 @@ void ad__topk(struct ad *a, const struct dev_op *op, uint32_t dy)
 
 /* The rows of a scatter, of one of its results; in the shape of its updates. Those that are not
  * written are -1, for which a gather takes the last: they have 0. */
-static uint32_t rows_of(struct ad *a, const struct dev_op *op, uint32_t x)
+static uint32_t rows_of_index(struct ad *a, const struct dev_op *op, uint32_t x)
 {
     const uint32_t at = op->in[1], rank = ir_t(a->ir, at)->rank;
     struct dev_op b = ir_op(DEV_OP_GATHER, op->name, 2, (uint32_t[]){x, at});
@@ -471,7 +472,7 @@ static uint32_t rows_of(struct ad *a, const struct dev_op *op, uint32_t x)
     x = ir_emit_like(a->ir, &b, op->in[2]);
     if (!a->ir->info[op->out[0]].skips)
         return x;
-    none = equal(a, op, at, one_number(a, at, op->name, -1), at);
+    none = equal_to(a, op, at, one_number(a, at, op->name, -1), at);
     for (uint32_t i = rank; i < d.rank; i++)
         d.dims[i] = 1;
     return masked(a, op, ir_alias(a->ir, none, d.rank, d.dims), false, x);
@@ -481,7 +482,7 @@ static uint32_t rows_of(struct ad *a, const struct dev_op *op, uint32_t x)
 static void scatter_extreme(struct ad *a, const struct dev_op *op, uint32_t dy)
 {
     const uint32_t y = op->out[0], data = where_equal(a, op, op->in[0], y, y);
-    const uint32_t best = rows_of(a, op, y);
+    const uint32_t best = rows_of_index(a, op, y);
     const uint32_t update = where_equal(a, op, op->in[2], best, op->in[2]);
     struct dev_op add = ir_op(DEV_OP_SCATTER, op->name, 3, (uint32_t[]){data, op->in[1], update});
 
@@ -490,7 +491,7 @@ static void scatter_extreme(struct ad *a, const struct dev_op *op, uint32_t dy)
     if (ad__wants(a, op->in[0]))
         ad__add(a, op->in[0], bin(a, op, DEV_BIN_MUL, data, dy));
     if (ad__wants(a, op->in[2]))
-        ad__add(a, op->in[2], bin(a, op, DEV_BIN_MUL, update, rows_of(a, op, dy)));
+        ad__add(a, op->in[2], bin(a, op, DEV_BIN_MUL, update, rows_of_index(a, op, dy)));
 }
 
 /* Of rows that were set, the data lose their gradient; the updates get it. */
@@ -516,5 +517,5 @@ void ad__scatter(struct ad *a, const struct dev_op *op, uint32_t dy)
         ad__add(a, op->in[0], g);
     }
     if (ad__wants(a, op->in[2]))
-        ad__add(a, op->in[2], rows_of(a, op, dy));
+        ad__add(a, op->in[2], rows_of_index(a, op, dy));
 }

@@ -19,7 +19,7 @@ void ad__part(struct ad *a, struct ad_part p)
 }
 
 /* By tensor and axis, then by place. */
-static int by_place(const void *x, const void *y)
+static int by_part_place(const void *x, const void *y)
 {
     const struct ad_part *a = x, *b = y;
 
@@ -33,7 +33,7 @@ static int by_place(const void *x, const void *y)
 }
 
 /* Zeros for elements [from, to) of the axis. */
-static uint32_t gap(struct ad *a, const struct ad_part *p, int64_t from, int64_t to)
+static uint32_t zeros_between(struct ad *a, const struct ad_part *p, int64_t from, int64_t to)
 {
     struct dev_op fill = ir_op(DEV_OP_FILL, ir_t(a->ir, p->whole)->name, 0, NULL);
     struct dev_tensor d = *ir_t(a->ir, p->whole);
@@ -68,7 +68,7 @@ static void add_joined(struct ad *a, const struct ad_part *p, size_t n)
         const int64_t next = i < n ? p[i].start : size;
 
         if (next > at)
-            in[k++] = gap(a, p, at, next);
+            in[k++] = zeros_between(a, p, at, next);
         if (i == n)
             break;
         in[k++] = p[i].g;
@@ -79,7 +79,7 @@ static void add_joined(struct ad *a, const struct ad_part *p, size_t n)
 }
 
 /* How many parts from p on can be joined. */
-static size_t run_of(const struct ad *a, const struct ad_part *p, size_t n)
+static size_t run_of_parts(const struct ad *a, const struct ad_part *p, size_t n)
 {
     size_t k = 1;
 
@@ -106,9 +106,9 @@ void ad__settle(struct ad *a, uint32_t root)
         else
             a->parts[kept++] = a->parts[i];
     a->n_parts = kept;
-    qsort(mine, n, sizeof(*mine), by_place);
+    qsort(mine, n, sizeof(*mine), by_part_place);
     for (size_t i = 0, k; i < n; i += k) {
-        k = run_of(a, &mine[i], n - i);
+        k = run_of_parts(a, &mine[i], n - i);
         add_joined(a, &mine[i], k);
     }
     free(mine);

@@ -21,7 +21,7 @@ struct turned { /* for each of n, taps elements of m */
 
 /* Where the edge repeats, an element is there several times; it counts once. seen: the last p and
  * its place, by element. */
-static void walk(const struct table *t, struct turned *out, int64_t *count, int64_t *seen)
+static void walk_table(const struct table *t, struct turned *out, int64_t *count, int64_t *seen)
 {
     for (int64_t i = 0; i < t->n; i++) {
         count[i] = 0;
@@ -42,14 +42,15 @@ static void walk(const struct table *t, struct turned *out, int64_t *count, int6
     }
 }
 
-static void turn(struct ad *a, const struct dev_op *op, const struct table *t, struct turned *out)
+static void turn_table(struct ad *a, const struct dev_op *op, const struct table *t,
+                       struct turned *out)
 {
     int64_t *count = ir_alloc(a->ir, t->n, sizeof(*count));
     int64_t *seen = ir_alloc(a->ir, t->n, sizeof(*seen));
 
     *out = (struct turned){.taps = 1};
     if (seen)
-        walk(t, out, count, seen);
+        walk_table(t, out, count, seen);
     for (int64_t i = 0; seen && i < t->n; i++)
         out->taps = SH_MAX(out->taps, count[i]);
     if (out->taps > MAX_TABLE / t->n)
@@ -57,7 +58,7 @@ static void turn(struct ad *a, const struct dev_op *op, const struct table *t, s
     out->from = ir_alloc(a->ir, t->n * out->taps, sizeof(*out->from));
     out->weight = ir_alloc(a->ir, t->n * out->taps, sizeof(*out->weight));
     if (out->weight)
-        walk(t, out, count, seen);
+        walk_table(t, out, count, seen);
     free(count);
     free(seen);
 }
@@ -82,7 +83,7 @@ static void turn_tables(struct ad *a, const struct dev_op *op, uint32_t slot, in
     struct turned b;
 
     t.taps = ir_elements(ir, op->in[slot]) / t.m;
-    turn(a, op, &t, &b);
+    turn_table(a, op, &t, &b);
     out[0] = constant(a, op->in[slot], SH_I32, t.n * b.taps, b.from);
     out[1] = constant(a, op->in[slot + 1], SH_F32, t.n * b.taps, b.weight);
 }

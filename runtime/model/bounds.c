@@ -17,7 +17,7 @@ struct walk {
     int depth;
 };
 
-static struct bounds look(struct walk *w, uint32_t v);
+static struct bounds look_at_bounds(struct walk *w, uint32_t v);
 
 static struct bounds together(struct bounds a, struct bounds b)
 {
@@ -39,10 +39,10 @@ static struct bounds of_constant(const struct graph_value *v)
 /* Of inputs [from, n_in) together. */
 static struct bounds of_any(struct walk *w, const struct graph_node *n, uint32_t from)
 {
-    struct bounds b = look(w, n->in[from]);
+    struct bounds b = look_at_bounds(w, n->in[from]);
 
     for (uint32_t i = from + 1; i < n->n_in; i++)
-        b = together(b, look(w, n->in[i]));
+        b = together(b, look_at_bounds(w, n->in[i]));
     return b;
 }
 
@@ -60,7 +60,7 @@ static bool moves(const struct graph_node *n)
 
 static struct bounds of_two(struct walk *w, const struct graph_node *n)
 {
-    const struct bounds a = look(w, n->in[0]), b = look(w, n->in[1]);
+    const struct bounds a = look_at_bounds(w, n->in[0]), b = look_at_bounds(w, n->in[1]);
 
     if (strcmp(n->op, "Min") == 0)
         return (struct bounds){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
@@ -77,14 +77,14 @@ static struct bounds of_node(struct walk *w, const struct graph_node *n)
     double lo, hi;
 
     if (n->n_in > 0 && moves(n))
-        return look(w, n->in[0]);
+        return look_at_bounds(w, n->in[0]);
     if (n->n_in > 1 && (strcmp(n->op, "Concat") == 0 || strcmp(n->op, "Where") == 0))
         return of_any(w, n, n->op[0] == 'W');
     if (n->n_in == 2)
         return of_two(w, n);
     if (n->n_in != 1)
         return ALL;
-    x = look(w, n->in[0]);
+    x = look_at_bounds(w, n->in[0]);
     if (strcmp(n->op, "Ceil") == 0)
         return (struct bounds){ceil(x.lo), ceil(x.hi)};
     if (strcmp(n->op, "Clip") == 0 && !graph_float(n, "min", -INFINITY, &lo, NULL) &&
@@ -93,7 +93,7 @@ static struct bounds of_node(struct walk *w, const struct graph_node *n)
     return ALL;
 }
 
-static struct bounds look(struct walk *w, uint32_t v)
+static struct bounds look_at_bounds(struct walk *w, uint32_t v)
 {
     const struct graph_value *x = &w->g->values[v];
 
@@ -121,7 +121,7 @@ int bounds_of(struct shape_ctx *c, uint32_t value, struct bounds *out)
     if (!w.of || !w.seen)
         SH_FAIL(c->err, SH_E_NOMEM, "could not allocate bounds of %u values", c->g->n_values);
     else
-        *out = look(&w, value);
+        *out = look_at_bounds(&w, value);
     free(w.of);
     free(w.seen);
     return c->err->rc;

@@ -70,7 +70,7 @@ int graph__list_add(struct sh_buf *list, const char *op, const char *node, const
 
 /* ---------------------------------------------------------------- soundness */
 
-static int check_value(const struct graph_value *v, struct sh_err *err)
+static int check_graph_value(const struct graph_value *v, struct sh_err *err)
 {
     size_t bytes;
     char name[128];
@@ -167,7 +167,7 @@ int graph__validate(const struct graph *g, struct sh_err *err)
     if (!defined)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a graph");
     for (uint32_t i = 0; i < g->n_values && rc == SH_OK; i++)
-        rc = check_value(&g->values[i], err);
+        rc = check_graph_value(&g->values[i], err);
     if (!rc)
         rc = check_io(g, defined, err);
     for (uint32_t i = 0; i < g->n_values; i++)
@@ -200,7 +200,7 @@ struct sorter {
 
 /* Depth first from one node: every producer comes out before its users. No recursion: a chain of
  * nodes in a hostile file is as long as the limit. */
-static int visit(struct sorter *s, uint32_t root, struct sh_err *err)
+static int visit_node(struct sorter *s, uint32_t root, struct sh_err *err)
 {
     uint32_t depth = 0;
 
@@ -263,7 +263,7 @@ int graph__sort(struct graph *g, struct sh_err *err)
                 s.producer[g->nodes[i].out[k]] = i;
     for (uint32_t i = 0; i < g->n_nodes && rc == SH_OK; i++)
         if (s.colour[i] == WHITE)
-            rc = visit(&s, i, err);
+            rc = visit_node(&s, i, err);
     if (!rc && g->n_nodes > 0)
         apply_order(g, s.order, copy);
 out:

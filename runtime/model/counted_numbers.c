@@ -113,7 +113,7 @@ const struct graph_node *counted__writer(const struct graph *g, uint32_t v)
     return g->values[v].writer ? &g->nodes[g->values[v].writer - 1] : NULL;
 }
 
-static uint32_t slot_of(const struct graph_node *n, uint32_t v)
+static uint32_t node_slot(const struct graph_node *n, uint32_t v)
 {
     uint32_t k = 0;
 
@@ -141,7 +141,7 @@ static bool same_value(const struct graph *g, uint32_t a, uint32_t b, int *visit
                memcmp(x->data, y->data, x->bytes) == 0;
     m = counted__writer(g, a);
     n = counted__writer(g, b);
-    if (!m || !n || slot_of(m, a) != slot_of(n, b) || m->n_in != n->n_in ||
+    if (!m || !n || node_slot(m, a) != node_slot(n, b) || m->n_in != n->n_in ||
         m->n_attrs != n->n_attrs || strcmp(m->op, n->op) != 0)
         return false;
     for (uint32_t i = 0; i < m->n_attrs; i++)
@@ -164,7 +164,7 @@ bool number__same(const struct graph *g, const struct graph_number *a, const str
 
 /* ---------------------------------------------------------------- lists */
 
-static bool is_known(const struct graph_value *v)
+static bool are_numbers_known(const struct graph_value *v)
 {
     const int64_t n = graph_elements(v);
 
@@ -172,7 +172,8 @@ static bool is_known(const struct graph_value *v)
            (v->numbers || (v->data && shape__is_int(v->dtype)));
 }
 
-static int note(struct counted *k, uint32_t v, const struct graph_number *n, size_t count)
+static int note_value_numbers(struct counted *k, uint32_t v, const struct graph_number *n,
+                              size_t count)
 {
     struct graph_value *x = &k->c->g->values[v];
 
@@ -213,7 +214,7 @@ int counted__is_numbers(struct counted *k, uint32_t out, const struct graph_numb
                    : rw_reshape(c, rw_concat(c, parts, (uint32_t)count, 0), like.rank, like.dims);
     rw_is(c, out, v);
     if (c->err->rc == SH_OK && !c->g->values[v].numbers)
-        note(k, v, n, count);
+        note_value_numbers(k, v, n, count);
     return c->err->rc;
 }
 
@@ -248,7 +249,7 @@ static bool can_move(struct counted *k, uint32_t moved)
 
         if (c->n.in[i] == GRAPH_NONE)
             continue;
-        if (moves ? !is_known(shape__in(c, i)) : !shape__in(c, i)->data)
+        if (moves ? !are_numbers_known(shape__in(c, i)) : !shape__in(c, i)->data)
             return false;
     }
     if (strcmp(c->n.op, "Cast") != 0)
@@ -262,7 +263,7 @@ struct tickets {
 };
 
 /* Input i as tickets. */
-static uint32_t draw(struct counted *k, uint32_t i, struct tickets *t)
+static uint32_t draw_tickets(struct counted *k, uint32_t i, struct tickets *t)
 {
     const struct graph_value x = *shape__in(k->c, i);
     const int64_t n = graph_elements(&x);
@@ -280,7 +281,7 @@ static uint32_t draw(struct counted *k, uint32_t i, struct tickets *t)
     return rw_const(k->c, x.dtype, x.rank, x.dims, data);
 }
 
-static int move(struct counted *k, uint32_t moved)
+static int move_numbers(struct counted *k, uint32_t moved)
 {
     struct shape_ctx *c = k->c;
     struct tickets t = {.count = 0};
@@ -288,7 +289,7 @@ static int move(struct counted *k, uint32_t moved)
 
     for (uint32_t i = 0; i < c->n.n_in && c->err->rc == SH_OK; i++)
         if (c->n.in[i] != GRAPH_NONE && (moved == ALL || (i < 32 && moved >> i & 1u)))
-            c->n.in[i] = draw(k, i, &t);
+            c->n.in[i] = draw_tickets(k, i, &t);
     if (c->err->rc == SH_OK)
         shape__steps(c, k->op);
     for (uint32_t out = 0; out < c->n.n_out && c->err->rc == SH_OK; out++) {
@@ -321,7 +322,8 @@ static int64_t added(int64_t a, int64_t b)
     return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
 }
 
-static struct graph_number product(const struct graph_number *a, const struct graph_number *b)
+static struct graph_number number_product(const struct graph_number *a,
+                                          const struct graph_number *b)
 {
     int64_t lo, hi;
 
@@ -348,7 +350,7 @@ static bool compute(const char *op, const struct graph_number *a, const struct g
             *y = interval(added(a->lo, -b->hi), added(a->hi, -b->lo));
         *is = c && b->lo == 0 ? 1 : 0;
     } else if (strcmp(op, "Mul") == 0 || strcmp(op, "ReduceProd") == 0) {
-        *y = product(a, b);
+        *y = number_product(a, b);
         *is = c && b->lo == 1 ? 1 : number__is_const(a) && a->lo == 1 ? 2 : 0;
     } else if (strcmp(op, "Div") == 0 && c && b->lo > 0) {
         *y = interval(a->lo / b->lo, a->hi / b->lo);
@@ -378,8 +380,8 @@ static bool compute(const char *op, const struct graph_number *a, const struct g
 
 /* y = a (op) b, as far as it is known without running: a constant, an operand, or bounds (of is
  * then GRAPH_NONE and *own is set). */
-static bool combine(const char *op, const struct graph_number *a, const struct graph_number *b,
-                    struct graph_number *y, bool *own)
+static bool combine_numbers(const char *op, const struct graph_number *a,
+                            const struct graph_number *b, struct graph_number *y, bool *own)
 {
     int is;
 
@@ -408,7 +410,7 @@ static bool reduce_known(struct counted *k, struct graph_number *y, bool *own)
     for (size_t i = 1; i < n; i++) {
         struct graph_number a = *y, b;
 
-        if (!number__get(x, i, &b) || !combine(k->c->n.op, &a, &b, y, &mine))
+        if (!number__get(x, i, &b) || !combine_numbers(k->c->n.op, &a, &b, y, &mine))
             return false;
         any |= mine;
         if (mine)
@@ -432,7 +434,7 @@ static bool each_known(struct counted *k, size_t i, struct graph_number *y, bool
             *y = b;
             continue;
         }
-        if (!combine(k->c->n.op, &a, &b, y, &mine))
+        if (!combine_numbers(k->c->n.op, &a, &b, y, &mine))
             return false;
         any |= mine;
         if (mine)
@@ -453,7 +455,8 @@ static bool can_compute(struct counted *k)
     if (!compute(c->n.op, &a, &b, &y, &is) || (n < 2 && !is_reduction(c->n.op)))
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (c->n.in[i] == GRAPH_NONE || !is_known(shape__in(c, i)) || shape__in(c, i)->rank > 1)
+        if (c->n.in[i] == GRAPH_NONE || !are_numbers_known(shape__in(c, i)) ||
+            shape__in(c, i)->rank > 1)
             return false;
     return true;
 }
@@ -488,7 +491,7 @@ static int compute_known(struct counted *k, bool *done)
             n[i].of = c->outv[0];
             n[i].at = (uint32_t)i;
         }
-    return any_own ? note(k, c->outv[0], n, count) : counted__is_numbers(k, 0, n);
+    return any_own ? note_value_numbers(k, c->outv[0], n, count) : counted__is_numbers(k, 0, n);
 }
 
 int counted__numbers(struct counted *k, bool *done)
@@ -498,7 +501,7 @@ int counted__numbers(struct counted *k, bool *done)
     *done = false;
     if (moved && can_move(k, moved)) {
         *done = true;
-        return move(k, moved);
+        return move_numbers(k, moved);
     }
     return can_compute(k) ? compute_known(k, done) : SH_OK;
 }

@@ -8,7 +8,7 @@
 
 #define PLACES_DEPTH 8 /* nodes that indices are followed through */
 
-static struct graph_number count_in(const struct counted *k, uint32_t i)
+static struct graph_number count_of_input(const struct counted *k, uint32_t i)
 {
     return counted__of(k->c, k->c->n.in[i]);
 }
@@ -22,15 +22,15 @@ static bool is_alone(const struct counted *k, uint32_t i)
     return true;
 }
 
-static int steps(struct counted *k)
+static int run_counted_steps(struct counted *k)
 {
     return k->c->err->rc ? k->c->err->rc : shape__steps(k->c, k->op);
 }
 
 /* The three steps, and then axis `axis` of every output is counted. */
-static int steps_to(struct counted *k, int axis, struct graph_number n)
+static int steps_with_axis(struct counted *k, int axis, struct graph_number n)
 {
-    int rc = steps(k);
+    int rc = run_counted_steps(k);
 
     for (uint32_t i = 0; i < k->c->n.n_out && rc == SH_OK; i++)
         if (k->c->outv[i] != GRAPH_NONE)
@@ -51,7 +51,7 @@ static int attr_axis(struct counted *k, const char *name, int64_t otherwise, int
 
 /* ---------------------------------------------------------------- element by element */
 
-static int rule_each(struct counted *k)
+static int counted_each(struct counted *k)
 {
     struct graph_number n = {0}, other;
     int rank = 0, axis = -1, at;
@@ -64,7 +64,7 @@ static int rule_each(struct counted *k)
         if (counted__axis_in(k, i) < 0)
             continue;
         at = counted__axis_in(k, i) + rank - shape__in(k->c, i)->rank;
-        other = count_in(k, i);
+        other = count_of_input(k, i);
         if (axis >= 0 && (axis != at || size != shape__in(k->c, i)->dims[counted__axis_in(k, i)] ||
                           !number__same(k->c->g, &n, &other)))
             return counted__refuse(k, WHY_COUNTS_MEET);
@@ -77,32 +77,33 @@ static int rule_each(struct counted *k)
         if (at >= 0 && counted__axis_in(k, i) < 0 && shape__in(k->c, i)->dims[at] != 1)
             return counted__refuse(k, WHY_COUNTS_MEET);
     }
-    return steps_to(k, axis, n);
+    return steps_with_axis(k, axis, n);
 }
 
 /* Its first axis holds things that have nothing to do with each other, as a batch does. */
 static int rule_batch(struct counted *k)
 {
-    const struct graph_number n = counted__axis_in(k, 0) == 0 ? count_in(k, 0) : number__const(0);
+    const struct graph_number n =
+        counted__axis_in(k, 0) == 0 ? count_of_input(k, 0) : number__const(0);
     const int64_t size = shape__in(k->c, 0)->dims[0];
     int rc;
 
     if (counted__axis_in(k, 0) != 0 || !is_alone(k, 0) || k->c->n.n_out > 1)
         return counted__refuse(k, WHY_COUNTED);
-    rc = steps(k);
+    rc = run_counted_steps(k);
     if (!rc && shape__outv(k->c, 0)->dims[0] != size)
         return counted__refuse(k, WHY_COUNTED);
     return rc ? rc : counted__is(k->c, 0, 0, n);
 }
 
 /* In training its statistics are those of all elements. */
-static int rule_batch_norm(struct counted *k)
+static int counted_batch_norm(struct counted *k)
 {
     return k->c->training ? counted__refuse(k, WHY_SIZE) : rule_batch(k);
 }
 
 /* Not along the axis that is counted: behind its end would be what is undefined. */
-static int rule_pad(struct counted *k)
+static int counted_pad(struct counted *k)
 {
     struct shape_ctx *c = k->c;
     const int axis = counted__axis_in(k, 0), rank = shape__in(c, 0)->rank;
@@ -121,11 +122,11 @@ static int rule_pad(struct counted *k)
         if (at == axis && (pads[j] != 0 || pads[n / 2 + j] != 0))
             return counted__refuse(k, WHY_COUNTED);
     }
-    return c->err->rc ? c->err->rc : steps_to(k, axis, count_in(k, 0));
+    return c->err->rc ? c->err->rc : steps_with_axis(k, axis, count_of_input(k, 0));
 }
 
 /* Along one axis: of another one than that which is counted, or what is undefined has no part. */
-static int rule_along(struct counted *k)
+static int counted_along(struct counted *k)
 {
     const int axis = counted__axis_in(k, 0);
     struct graph_number n;
@@ -146,7 +147,7 @@ static int rule_along(struct counted *k)
         return rc;
     if (axis < 0 || !is_alone(k, 0) || (flat && axis >= at))
         return counted__refuse(k, WHY_COUNTED);
-    n = count_in(k, 0);
+    n = count_of_input(k, 0);
     if (axis == at) {
         const bool sums = strcmp(k->c->n.op, "CumSum") == 0;
 
@@ -155,23 +156,23 @@ static int rule_along(struct counted *k)
         if (!sums || reverse)
             rc = counted__cover(k, 0, sums ? 0 : -INFINITY);
     }
-    return rc ? rc : steps_to(k, axis, n);
+    return rc ? rc : steps_with_axis(k, axis, n);
 }
 
 /* Normalised over the axes from `axis` on, all of them behind the counted one. */
-static int rule_layer_norm(struct counted *k)
+static int counted_layer_norm(struct counted *k)
 {
     int at, rc = attr_axis(k, "axis", -1, shape__in(k->c, 0)->rank, &at);
 
     if (!rc && (counted__axis_in(k, 0) < 0 || !is_alone(k, 0) || counted__axis_in(k, 0) >= at))
         return counted__refuse(k, WHY_COUNTED);
-    return rc ? rc : steps_to(k, counted__axis_in(k, 0), count_in(k, 0));
+    return rc ? rc : steps_with_axis(k, counted__axis_in(k, 0), count_of_input(k, 0));
 }
 
-static int rule_transpose(struct counted *k)
+static int counted_transpose(struct counted *k)
 {
     const int axis = counted__axis_in(k, 0), rank = shape__in(k->c, 0)->rank;
-    const struct graph_number n = count_in(k, 0);
+    const struct graph_number n = count_of_input(k, 0);
     int64_t perm[SH_MAX_RANK];
     size_t count = 0;
     int rc = graph_ints(&k->c->n, "perm", perm, SH_MAX_RANK, &count, k->c->err), at = -1;
@@ -181,12 +182,12 @@ static int rule_transpose(struct counted *k)
             at = i;
     if (!rc && at < 0)
         return shape__fail(k->c, SH_E_INVALID, "perm is no permutation");
-    return rc ? rc : steps_to(k, at, n);
+    return rc ? rc : steps_with_axis(k, at, n);
 }
 
 /* ---------------------------------------------------------------- products */
 
-static int rule_matmul(struct counted *k)
+static int counted_matmul(struct counted *k)
 {
     const struct graph_value *a = shape__in(k->c, 0), *b = shape__in(k->c, 1);
     const int rank = SH_MAX(a->rank, b->rank);
@@ -194,17 +195,17 @@ static int rule_matmul(struct counted *k)
     if (a->rank < 2 || b->rank < 2)
         return counted__refuse(k, WHY_COUNTED);
     if (counted__axis_in(k, 0) < a->rank - 2 && counted__axis_in(k, 1) < b->rank - 2)
-        return rule_each(k); /* many products, of which the first are there */
+        return counted_each(k); /* many products, of which the first are there */
     if (a->counted && b->counted)
         return counted__refuse(k, WHY_COUNTED);
     if (a->counted && counted__axis_in(k, 0) == a->rank - 2)
-        return steps_to(k, rank - 2, count_in(k, 0));
+        return steps_with_axis(k, rank - 2, count_of_input(k, 0));
     if (b->counted && counted__axis_in(k, 1) == b->rank - 1)
-        return steps_to(k, rank - 1, count_in(k, 1));
+        return steps_with_axis(k, rank - 1, count_of_input(k, 1));
     return counted__refuse(k, WHY_COUNTED);
 }
 
-static int rule_gemm(struct counted *k)
+static int counted_gemm(struct counted *k)
 {
     const struct graph_value *x = shape__in(k->c, 2);
     int64_t turned;
@@ -213,13 +214,13 @@ static int rule_gemm(struct counted *k)
     if (!rc && (counted__axis_in(k, 0) != (turned ? 1 : 0) || !is_alone(k, 0) ||
                 (shape__has(k->c, 2) && x->rank == 2 && x->dims[0] != 1)))
         return counted__refuse(k, WHY_COUNTED);
-    return rc ? rc : steps_to(k, 0, count_in(k, 0));
+    return rc ? rc : steps_with_axis(k, 0, count_of_input(k, 0));
 }
 
 /* ---------------------------------------------------------------- reductions */
 
 /* What changes nothing. */
-static double neutral(const char *op, enum sh_dtype t)
+static double neutral_element(const char *op, enum sh_dtype t)
 {
     const bool is_float = shape__is_float(t);
     const double most = t == SH_I32 ? INT32_MAX : 0x1.fffffffffffffp62;
@@ -232,12 +233,12 @@ static double neutral(const char *op, enum sh_dtype t)
 }
 
 /* A mean over what is there. */
-static int mean(struct counted *k, uint32_t over, bool keep)
+static int counted_mean(struct counted *k, uint32_t over, bool keep)
 {
     struct shape_ctx *c = k->c;
     const struct graph_value x = *shape__in(c, 0);
     const int axis = counted__axis_in(k, 0);
-    const struct graph_number n = count_in(k, 0);
+    const struct graph_number n = count_of_input(k, 0);
     int64_t axes[SH_MAX_RANK], rest = 1;
     uint32_t sum, count;
     int m = 0, rc = counted__cover(k, 0, 0);
@@ -256,7 +257,7 @@ static int mean(struct counted *k, uint32_t over, bool keep)
     return rw_is(c, 0, rw2(c, "Div", sum, count));
 }
 
-static int rule_reduce(struct counted *k)
+static int counted_reduce(struct counted *k)
 {
     const int axis = counted__axis_in(k, 0);
     const char *op = k->c->n.op;
@@ -271,16 +272,16 @@ static int rule_reduce(struct counted *k)
         return rc;
     if (axis < 0 || !is_alone(k, 0))
         return counted__refuse(k, WHY_COUNTED);
-    n = count_in(k, 0);
+    n = count_of_input(k, 0);
     if (!(over >> axis & 1u)) {
         for (int i = 0; i < axis; i++)
             at += keep || !(over >> i & 1u);
-        return steps_to(k, at, n);
+        return steps_with_axis(k, at, n);
     }
     if (strcmp(op, "ReduceMean") == 0)
-        return mean(k, over, keep != 0);
-    rc = counted__cover(k, 0, neutral(op, shape__in(k->c, 0)->dtype));
-    return rc ? rc : steps(k);
+        return counted_mean(k, over, keep != 0);
+    rc = counted__cover(k, 0, neutral_element(op, shape__in(k->c, 0)->dtype));
+    return rc ? rc : run_counted_steps(k);
 }
 
 /* In what is undefined something that comes after all numbers, and after their equals by place. */
@@ -306,17 +307,18 @@ static int rule_arg(struct counted *k)
         rc = graph_int(&k->c->n, "select_last_index", 0, &last, k->c->err);
     if (rc)
         return rc;
-    n = count_in(k, 0);
+    n = count_of_input(k, 0);
     if (axis != at)
-        return steps_to(k, axis - (!keep && at < axis), n);
+        return steps_with_axis(k, axis - (!keep && at < axis), n);
     if (last)
         return counted__refuse(k, WHY_COUNTED);
     rc = counted__cover(k, 0, last_of_all(shape__in(k->c, 0)->dtype, largest));
-    return rc ? rc : steps(k);
+    return rc ? rc : run_counted_steps(k);
 }
 
 /* At most the n that there are, and none below 0. */
-static struct graph_number within(struct shape_ctx *c, struct graph_number k, struct graph_number n)
+static struct graph_number clamp_to_count(struct shape_ctx *c, struct graph_number k,
+                                          struct graph_number n)
 {
     if (k.lo < 0)
         k = number__op(c, "Max", k, number__const(0));
@@ -324,13 +326,13 @@ static struct graph_number within(struct shape_ctx *c, struct graph_number k, st
 }
 
 /* The k best: where k or the axis is counted, so are they. */
-static int rule_topk(struct counted *k)
+static int counted_topk(struct counted *k)
 {
     struct shape_ctx *c = k->c;
     const struct graph_value x = *shape__in(c, 0);
     const int axis = counted__axis_in(k, 0);
     const struct graph_number most = number__any(c, c->n.in[1]);
-    struct graph_number n = axis >= 0 ? count_in(k, 0) : number__const(0);
+    struct graph_number n = axis >= 0 ? count_of_input(k, 0) : number__const(0);
     int64_t largest = 1, last = 0, bound;
     int at, rc = attr_axis(k, "axis", -1, x.rank, &at);
 
@@ -346,11 +348,11 @@ static int rule_topk(struct counted *k)
     if (bound < 1 || (axis >= 0 && axis != at && !number__is_const(&most)) || (axis == at && last))
         return counted__refuse(k, WHY_COUNTED);
     if (axis < 0 || axis == at)
-        n = within(c, most, axis == at ? n : number__const(x.dims[at]));
+        n = clamp_to_count(c, most, axis == at ? n : number__const(x.dims[at]));
     if (axis == at)
         rc = counted__cover(k, 0, last_of_all(x.dtype, largest != 0));
     c->n.in[1] = rw_list(c, &bound, 1);
-    return rc ? rc : steps_to(k, axis < 0 ? at : axis, n);
+    return rc ? rc : steps_with_axis(k, axis < 0 ? at : axis, n);
 }
 
 /* ---------------------------------------------------------------- indices */
@@ -419,7 +421,7 @@ static int within_count(struct counted *k, uint32_t i, struct graph_number n, in
     return SH_OK;
 }
 
-static int rule_gather(struct counted *k)
+static int counted_gather(struct counted *k)
 {
     const struct graph_value x = *shape__in(k->c, 0), ix = *shape__in(k->c, 1);
     const int table = counted__axis_in(k, 0), index = counted__axis_in(k, 1);
@@ -429,9 +431,9 @@ static int rule_gather(struct counted *k)
     if (rc)
         return rc;
     if (table >= 0)
-        rows = count_in(k, 0);
+        rows = count_of_input(k, 0);
     if (index >= 0)
-        n = count_in(k, 1);
+        n = count_of_input(k, 1);
     if (table >= 0 && table != at) {
         out = table < at ? table : table + ix.rank - 1;
         n = rows;
@@ -445,8 +447,8 @@ static int rule_gather(struct counted *k)
     if (!rc && index >= 0)
         rc = counted__cover(k, 1, 0);
     if (rc || out < 0)
-        return rc ? rc : steps(k);
-    return steps_to(k, out, n);
+        return rc ? rc : run_counted_steps(k);
+    return steps_with_axis(k, out, n);
 }
 
 static int rule_gather_elements(struct counted *k)
@@ -459,9 +461,9 @@ static int rule_gather_elements(struct counted *k)
     if (rc)
         return rc;
     if (table >= 0)
-        rows = count_in(k, 0);
+        rows = count_of_input(k, 0);
     if (index >= 0)
-        n = count_in(k, 1);
+        n = count_of_input(k, 1);
     if (table >= 0 && table != at && (index != table || !number__same(k->c->g, &n, &rows)))
         return counted__refuse(k, WHY_COUNTS_MEET);
     if (table == at && table >= 0)
@@ -469,8 +471,8 @@ static int rule_gather_elements(struct counted *k)
     if (!rc && index >= 0)
         rc = counted__cover(k, 1, 0);
     if (rc || index < 0)
-        return rc ? rc : steps(k);
-    return steps_to(k, index, n);
+        return rc ? rc : run_counted_steps(k);
+    return steps_with_axis(k, index, n);
 }
 
 /* How many axes of the data an index of several numbers names. */
@@ -498,16 +500,16 @@ static int rule_gather_nd(struct counted *k)
     if (table >= 0 && table < depth && !are_places(k->c->g, k->c->n.in[1], PLACES_DEPTH))
         return counted__refuse(k, WHY_COUNTED_PLACE);
     if (table >= depth) {
-        n = count_in(k, 0);
+        n = count_of_input(k, 0);
         out = rank - 1 + table - depth;
     }
     if (index >= 0) {
-        n = count_in(k, 1);
+        n = count_of_input(k, 1);
         rc = counted__cover(k, 1, 0);
     }
     if (rc || out < 0)
-        return rc ? rc : steps(k);
-    return steps_to(k, out, n);
+        return rc ? rc : run_counted_steps(k);
+    return steps_with_axis(k, out, n);
 }
 
 /* As many updates as indices, which of ScatterND the file takes for granted. */
@@ -543,8 +545,8 @@ static int skip_updates(struct counted *k, bool nd)
     if ((index != updates && (updates >= 0 || !nd)) || index >= rank ||
         index >= shape__in(k->c, 2)->rank)
         return counted__refuse(k, WHY_COUNTS_MEET);
-    n[0] = count_in(k, 1);
-    n[1] = updates >= 0 ? count_in(k, 2) : number__const(shape__in(k->c, 2)->dims[index]);
+    n[0] = count_of_input(k, 1);
+    n[1] = updates >= 0 ? count_of_input(k, 2) : number__const(shape__in(k->c, 2)->dims[index]);
     rc = counted__cover(k, 1, 0);
     if (!rc)
         rc = match_updates(k, index, n);
@@ -561,7 +563,7 @@ static int rule_scatter(struct counted *k)
     const bool nd = strcmp(k->c->n.op, "ScatterND") == 0;
     const struct graph_value x = *shape__in(k->c, 0);
     const int table = counted__axis_in(k, 0), index = counted__axis_in(k, 1);
-    const struct graph_number rows = table >= 0 ? count_in(k, 0) : number__const(0);
+    const struct graph_number rows = table >= 0 ? count_of_input(k, 0) : number__const(0);
     int at = -1, rc = nd ? SH_OK : attr_axis(k, "axis", 0, x.rank, &at);
 
     if (rc)
@@ -579,7 +581,7 @@ static int rule_scatter(struct counted *k)
     else if (!rc && counted__axis_in(k, 2) >= 0 && table < 0)
         return counted__refuse(k, WHY_COUNTS_MEET);
     if (!rc)
-        rc = steps(k);
+        rc = run_counted_steps(k);
     k->c->skip = 0;
     return rc || table < 0 ? rc : counted__is(k->c, 0, table, rows);
 }
@@ -591,14 +593,14 @@ static int rule_non_zero(struct counted *k)
 {
     int rc = counted__cover(k, 0, 0);
 
-    return rc ? rc : steps(k);
+    return rc ? rc : run_counted_steps(k);
 }
 
 /* What it is made of has rules of its own. */
 static int rule_put_masked(struct counted *k)
 {
     k->c->plain = false;
-    return steps(k);
+    return run_counted_steps(k);
 }
 
 static int rule_compress(struct counted *k)
@@ -618,11 +620,11 @@ static int rule_compress(struct counted *k)
     if (!rc && table >= 0) {
         q = k->c->n.in[1];
         q = rw2(c, "And", q,
-                counted__first(c, number__value(c, count_in(k, 0)), rw_v(c, q)->dims[0]));
+                counted__first(c, number__value(c, count_of_input(k, 0)), rw_v(c, q)->dims[0]));
         if (c->err->rc == SH_OK)
             c->n.in[1] = q;
     }
-    return rc ? rc : steps(k);
+    return rc ? rc : run_counted_steps(k);
 }
 
 static int rule_nms(struct counted *k)
@@ -632,14 +634,14 @@ static int rule_nms(struct counted *k)
 
     if ((counted__axis_in(k, 0) >= 0 && counted__axis_in(k, 0) != 1) || counted__axis_in(k, 1) != 2)
         return counted__refuse(k, WHY_COUNTED);
-    n[1] = count_in(k, 1);
+    n[1] = count_of_input(k, 1);
     if (counted__axis_in(k, 0) >= 0) {
-        n[0] = count_in(k, 0);
+        n[0] = count_of_input(k, 0);
         if (!number__same(k->c->g, &n[0], &n[1]))
             return counted__refuse(k, WHY_COUNTS_MEET);
     }
     rc = counted__cover(k, 1, NAN);
-    return rc ? rc : steps(k);
+    return rc ? rc : run_counted_steps(k);
 }
 
 static int rule_roi_align(struct counted *k)
@@ -649,14 +651,14 @@ static int rule_roi_align(struct counted *k)
 
     if (counted__axis_in(k, 0) >= 0 || counted__axis_in(k, 1) != 0 || counted__axis_in(k, 2) != 0)
         return counted__refuse(k, WHY_COUNTS_MEET);
-    n[0] = count_in(k, 1);
-    n[1] = count_in(k, 2);
+    n[0] = count_of_input(k, 1);
+    n[1] = count_of_input(k, 2);
     if (!number__same(k->c->g, &n[0], &n[1]))
         return counted__refuse(k, WHY_COUNTS_MEET);
     rc = counted__cover(k, 1, 0);
     if (!rc)
         rc = counted__cover(k, 2, 0);
-    return rc ? rc : steps_to(k, 0, n[0]);
+    return rc ? rc : steps_with_axis(k, 0, n[0]);
 }
 
 /* ---------------------------------------------------------------- the table */
@@ -691,38 +693,38 @@ static const struct rule {
     counted_fn *fn;
     bool by_size; /* also where just a size follows from counts */
 } RULES[] = {
-#define X(name) {#name, rule_each, false},
+#define X(name) {#name, counted_each, false},
     EACH(X)
 #undef X
 #define X(name) {#name, rule_batch, false},
         BATCH(X)
 #undef X
-#define X(name) {#name, rule_reduce, false},
+#define X(name) {#name, counted_reduce, false},
             REDUCE(X)
 #undef X
                 {"ArgMax", rule_arg, false},
     {"ArgMin", rule_arg, false},
-    {"BatchNormalization", rule_batch_norm, false},
+    {"BatchNormalization", counted_batch_norm, false},
     {"Compress", rule_compress, false},
     {"Concat", counted__concat, false},
     {"ConstantOfShape", counted__const_of_shape, true},
-    {"CumSum", rule_along, false},
+    {"CumSum", counted_along, false},
     {"Expand", counted__expand, true},
     {"Flatten", counted__flatten, false},
-    {"Gather", rule_gather, false},
+    {"Gather", counted_gather, false},
     {"GatherElements", rule_gather_elements, false},
     {"GatherND", rule_gather_nd, false},
-    {"Gemm", rule_gemm, false},
-    {"Hardmax", rule_along, false},
-    {"If", steps, false},
-    {"LayerNormalization", rule_layer_norm, false},
-    {"LogSoftmax", rule_along, false},
-    {"MatMul", rule_matmul, false},
+    {"Gemm", counted_gemm, false},
+    {"Hardmax", counted_along, false},
+    {"If", run_counted_steps, false},
+    {"LayerNormalization", counted_layer_norm, false},
+    {"LogSoftmax", counted_along, false},
+    {"MatMul", counted_matmul, false},
     {"NonMaxSuppression", rule_nms, false},
     {"NonZero", rule_non_zero, false},
-    {"Pad", rule_pad, false},
+    {"Pad", counted_pad, false},
     {"PutMasked", rule_put_masked, false},
-    {"RMSNormalization", rule_layer_norm, false},
+    {"RMSNormalization", counted_layer_norm, false},
     {"Range", counted__range, true},
     {"Reshape", counted__reshape, true},
     {"RoiAlign", rule_roi_align, false},
@@ -732,16 +734,16 @@ static const struct rule {
     {"Shape", counted__shape, false},
     {"Size", counted__size, false},
     {"Slice", counted__slice, true},
-    {"Softmax", rule_along, false},
+    {"Softmax", counted_along, false},
     {"Split", counted__split, true},
     {"Squeeze", counted__squeeze, false},
-    {"TopK", rule_topk, true},
-    {"Transpose", rule_transpose, false},
-    {"Unique", steps, false},
+    {"TopK", counted_topk, true},
+    {"Transpose", counted_transpose, false},
+    {"Unique", run_counted_steps, false},
     {"Unsqueeze", counted__unsqueeze, false},
 };
 
-static const struct rule *rule_of(const char *op)
+static const struct rule *counted_rule_of(const char *op)
 {
     for (size_t i = 0; i < SH_ARRAY_LEN(RULES); i++)
         if (strcmp(RULES[i].op, op) == 0)
@@ -751,13 +753,13 @@ static const struct rule *rule_of(const char *op)
 
 static int run_rule(struct counted *k)
 {
-    const struct rule *rule = rule_of(k->c->n.op);
+    const struct rule *rule = counted_rule_of(k->c->n.op);
     bool any = false;
 
     for (uint32_t i = 0; i < k->c->n.n_in; i++)
         any |= counted__axis_in(k, i) >= 0;
     if (!any && (!rule || !rule->by_size))
-        return steps(k);
+        return run_counted_steps(k);
     return rule ? rule->fn(k) : counted__refuse(k, WHY_COUNTED);
 }
 

@@ -5,14 +5,14 @@
 
 #include <stdlib.h>
 
-static int steps_to(struct counted *k, int axis, struct graph_number n)
+static int steps_with_count(struct counted *k, int axis, struct graph_number n)
 {
     int rc = k->c->err->rc ? k->c->err->rc : shape__steps(k->c, k->op);
 
     return rc ? rc : counted__is(k->c, 0, axis, n);
 }
 
-static int64_t product(const int64_t *dims, int from, int to)
+static int64_t dims_product(const int64_t *dims, int from, int to)
 {
     int64_t n = 1;
 
@@ -94,33 +94,33 @@ struct view {
     struct graph_number n;
 };
 
-static struct view view_of(struct counted *k)
+static struct view counted_view(struct counted *k)
 {
     const struct graph_value *x = shape__in(k->c, 0);
     const int axis = counted__axis(x);
 
-    return (struct view){.before = product(x->dims, 0, axis),
+    return (struct view){.before = dims_product(x->dims, 0, axis),
                          .size = x->dims[axis],
-                         .after = product(x->dims, axis + 1, x->rank),
+                         .after = dims_product(x->dims, axis + 1, x->rank),
                          .n = number__any(k->c, x->count)};
 }
 
 int counted__unsqueeze(struct counted *k)
 {
     const struct graph_value x = *shape__in(k->c, 0);
-    const struct view v = view_of(k);
+    const struct view v = counted_view(k);
     uint32_t set;
     int rank, out = -1, rc = shape__unsqueezed(k->c, &set, &rank);
 
     for (int i = 0, from = 0; !rc && i < rank && out < 0; i++)
         if (!(set >> i & 1u) && from++ == counted__axis(&x))
             out = i;
-    return rc ? rc : steps_to(k, out, v.n);
+    return rc ? rc : steps_with_count(k, out, v.n);
 }
 
 int counted__squeeze(struct counted *k)
 {
-    const struct view v = view_of(k);
+    const struct view v = counted_view(k);
     const int axis = counted__axis_in(k, 0);
     uint32_t set;
     int out = axis, rc = shape__squeezed(k->c, &set);
@@ -129,11 +129,11 @@ int counted__squeeze(struct counted *k)
         return counted__refuse(k, WHY_COUNTED);
     for (int i = 0; !rc && i < axis; i++)
         out -= set >> i & 1u;
-    return rc ? rc : steps_to(k, out, v.n);
+    return rc ? rc : steps_with_count(k, out, v.n);
 }
 
 /* The axis becomes one with those behind it, `factor` of them each. */
-static struct graph_number times(struct counted *k, struct graph_number n, int64_t factor)
+static struct graph_number number_times(struct counted *k, struct graph_number n, int64_t factor)
 {
     return number__op(k->c, "Mul", n, number__const(factor));
 }
@@ -141,7 +141,7 @@ static struct graph_number times(struct counted *k, struct graph_number n, int64
 int counted__flatten(struct counted *k)
 {
     const struct graph_value x = *shape__in(k->c, 0);
-    const struct view v = view_of(k);
+    const struct view v = counted_view(k);
     const int at = counted__axis(&x);
     int64_t axis;
     int rc = graph_int(&k->c->n, "axis", 1, &axis, k->c->err);
@@ -149,10 +149,11 @@ int counted__flatten(struct counted *k)
     if (rc)
         return rc;
     axis += axis < 0 ? x.rank : 0;
-    if (axis < 0 || axis > x.rank || product(x.dims, at < axis ? 0 : (int)axis, at) != 1)
+    if (axis < 0 || axis > x.rank || dims_product(x.dims, at < axis ? 0 : (int)axis, at) != 1)
         return counted__refuse(k, WHY_COUNTED_VIEW);
-    return steps_to(k, at < axis ? 0 : 1,
-                    times(k, v.n, product(x.dims, at + 1, at < axis ? (int)axis : x.rank)));
+    return steps_with_count(
+        k, at < axis ? 0 : 1,
+        number_times(k, v.n, dims_product(x.dims, at + 1, at < axis ? (int)axis : x.rank)));
 }
 
 struct target { /* of a Reshape */
@@ -214,7 +215,7 @@ static int solve_target(struct counted *k, const struct view *v, struct target *
         return counted__refuse(k, WHY_COUNTED_VIEW);
     t->open = t->open >= 0 ? t->open : t->rest;
     if (rest % t->fixed == 0) {
-        *n = times(k, v->n, rest / t->fixed);
+        *n = number_times(k, v->n, rest / t->fixed);
         t->dims[t->open] = v->size * (rest / t->fixed);
     } else if (t->fixed % rest == 0 && v->size >= t->fixed / rest && rest == 1) {
         const int64_t each = t->fixed;
@@ -241,19 +242,19 @@ int counted__reshape(struct counted *k)
 
     if (counted__axis_in(k, 0) < 0)
         return counted__refuse(k, WHY_COUNTED_VIEW);
-    v = view_of(k);
+    v = counted_view(k);
     rc = read_target(k, &t);
     if (!rc)
         rc = solve_target(k, &v, &t, &n);
     if (rc)
         return rc;
-    before = product(t.dims, 0, t.open);
-    after = product(t.dims, t.open + 1, (int)t.rank);
+    before = dims_product(t.dims, 0, t.open);
+    after = dims_product(t.dims, t.open + 1, (int)t.rank);
     /* What is there stays in front: of all, or of each row as before. */
     if (!(before == 1 && v.before == 1) && !(before == v.before && after == v.after))
         return counted__refuse(k, WHY_COUNTED_VIEW);
     rc = set_sizes(k, 1, t.dims, (int)t.rank);
-    return rc ? rc : steps_to(k, t.open, n);
+    return rc ? rc : steps_with_count(k, t.open, n);
 }
 
 /* ---------------------------------------------------------------- more of the same */
@@ -292,7 +293,7 @@ int counted__expand(struct counted *k)
         return counted__refuse(k, WHY_COUNTED);
     rc = set_sizes(k, 1, dims, rank);
     k->c->keep_node = true; /* no weight is made of what is the same everywhere */
-    return rc ? rc : steps_to(k, axis, n);
+    return rc ? rc : steps_with_count(k, axis, n);
 }
 
 int counted__const_of_shape(struct counted *k)
@@ -352,8 +353,8 @@ struct cut { /* of one axis: [from, to) */
 };
 
 /* [from, to) of n elements: in the counted axis, or one that is cut by a count. */
-static int cut_axis(struct counted *k, const struct cut *c, struct graph_number n, int64_t size,
-                    int64_t range[2], struct graph_number *out)
+static int cut_counted_axis(struct counted *k, const struct cut *c, struct graph_number n,
+                            int64_t size, int64_t range[2], struct graph_number *out)
 {
     struct graph_number to = c->to;
 
@@ -416,8 +417,8 @@ int counted__slice(struct counted *k)
         if (is_open && axis >= 0 && axis != c->axis)
             return counted__refuse(k, WHY_COUNTS_TWO);
         if (is_open || c->axis == axis) {
-            rc = cut_axis(k, c, axis >= 0 ? n : number__const(x.dims[c->axis]), x.dims[c->axis],
-                          range, &n);
+            rc = cut_counted_axis(k, c, axis >= 0 ? n : number__const(x.dims[c->axis]),
+                                  x.dims[c->axis], range, &n);
             axis = c->axis;
         }
         list[0][j] = range[0];
@@ -430,12 +431,12 @@ int counted__slice(struct counted *k)
     for (uint32_t i = 0; i < 4 && !rc; i++)
         if (i < 2 || shape__has(k->c, 1 + i))
             rc = set_sizes(k, 1 + i, list[i], (int)count);
-    return rc ? rc : steps_to(k, axis, n);
+    return rc ? rc : steps_with_count(k, axis, n);
 }
 
 /* One part of a counted axis, of `size` elements from `from` on. */
-static uint32_t part(struct counted *k, int axis, struct graph_number from,
-                     struct graph_number size)
+static uint32_t counted_part(struct counted *k, int axis, struct graph_number from,
+                             struct graph_number size)
 {
     struct shape_ctx *c = k->c;
     const int64_t all = rw_v(c, c->n.in[0])->dims[axis], n = SH_MIN(size.hi, all);
@@ -451,7 +452,7 @@ static uint32_t part(struct counted *k, int axis, struct graph_number from,
     return rw2_with(c, "Gather", c->n.in[0], at, RW_INT("axis", axis));
 }
 
-static bool is_fixed(const struct graph_number *size, size_t n)
+static bool is_fixed_size(const struct graph_number *size, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!number__is_const(&size[i]))
@@ -545,17 +546,17 @@ int counted__split(struct counted *k)
     }
     if (n != c->n.n_out)
         return counted__refuse(k, WHY_COUNTED);
-    if (x.counted && is_fixed(size, n) && c->in_branch)
+    if (x.counted && is_fixed_size(size, n) && c->in_branch)
         return counted__refuse(k, WHY_COUNTED_PLACE);
     for (uint32_t i = 0; i < n && c->err->rc == SH_OK; i++) {
         if (size[i].lo < 0 || size[i].lo > x.dims[axis])
             return counted__refuse(k, WHY_COUNTED);
         c->fresh = c->g->n_values;
-        if (rw_is(c, i, part(k, (int)axis, from, size[i])) == SH_OK)
+        if (rw_is(c, i, counted_part(k, (int)axis, from, size[i])) == SH_OK)
             counted__is(c, i, (int)axis, size[i]);
         from = number__op(c, "Add", from, size[i]);
     }
-    if (x.counted && is_fixed(size, n))
+    if (x.counted && is_fixed_size(size, n))
         counted__grant(k, from, "Equal", number__any(c, x.count));
     return c->err->rc;
 }
@@ -587,7 +588,7 @@ static int split_by(struct counted *k, int64_t axis, const struct graph_value *x
             c->g->values[last].next_part = size.of + 1;
         last = size.of;
         c->fresh = c->g->n_values;
-        if (rw_is(c, i, part(k, (int)axis, from, size)) == SH_OK)
+        if (rw_is(c, i, counted_part(k, (int)axis, from, size)) == SH_OK)
             counted__is(c, i, (int)axis, size);
         from = number__op(c, "Add", from, size);
     }
@@ -636,7 +637,7 @@ static int64_t all_parts(const struct counted *k, int axis)
 }
 
 /* Parts whose ends are not where they were laid out: what is there moves together. */
-static int join(struct counted *k, int axis, bool is_packed)
+static int join_counted(struct counted *k, int axis, bool is_packed)
 {
     struct shape_ctx *c = k->c;
     struct graph_number all = number__const(0), unused;
@@ -708,9 +709,9 @@ int counted__concat(struct counted *k)
         last = i;
     }
     if (at == axis)
-        return join(k, at, is_packed && last + 1 == kept);
+        return join_counted(k, at, is_packed && last + 1 == kept);
     for (uint32_t i = 0; i < kept; i++)
         if (counted__axis_in(k, i) < 0)
             return counted__refuse(k, WHY_COUNTS_MEET);
-    return steps_to(k, at, n);
+    return steps_with_count(k, at, n);
 }

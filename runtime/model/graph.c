@@ -149,8 +149,8 @@ static int copy_links(const uint32_t *from, uint32_t n, uint32_t **out, struct s
     return SH_OK;
 }
 
-static int node_name(const char *name, const char *op, uint32_t number, char **out,
-                     struct sh_err *err)
+static int make_node_name(const char *name, const char *op, uint32_t number, char **out,
+                          struct sh_err *err)
 {
     if (name && name[0])
         return sh_strdup(name, out, err);
@@ -165,7 +165,7 @@ int graph__node_init(struct graph_node *n, const char *name, const char *op, uin
     memset(n, 0, sizeof(*n));
     if (!op || !op[0])
         return SH_FAIL(err, SH_E_INVALID, "node %u has no operator", number);
-    rc = node_name(name, op, number, &n->name, err);
+    rc = make_node_name(name, op, number, &n->name, err);
     if (!rc)
         rc = sh_strdup(op, &n->op, err);
     if (rc)
@@ -351,8 +351,8 @@ int graph_set_str(struct graph_node *n, const char *name, const char *v, struct 
 }
 
 /* A copy of k numbers of `size` bytes each. */
-static int set_list(struct graph_node *n, const char *name, enum graph_attr_kind kind,
-                    const void *v, size_t k, size_t size, struct sh_err *err)
+static int set_attr_list(struct graph_node *n, const char *name, enum graph_attr_kind kind,
+                         const void *v, size_t k, size_t size, struct sh_err *err)
 {
     void *copy = calloc(k ? k : 1, size);
     struct graph_attr *a;
@@ -376,13 +376,13 @@ static int set_list(struct graph_node *n, const char *name, enum graph_attr_kind
 int graph_set_ints(struct graph_node *n, const char *name, const int64_t *v, size_t k,
                    struct sh_err *err)
 {
-    return set_list(n, name, GRAPH_ATTR_INTS, v, k, sizeof(*v), err);
+    return set_attr_list(n, name, GRAPH_ATTR_INTS, v, k, sizeof(*v), err);
 }
 
 int graph__set_floats(struct graph_node *n, const char *name, const float *v, size_t k,
                       struct sh_err *err)
 {
-    return set_list(n, name, GRAPH_ATTR_FLOATS, v, k, sizeof(*v), err);
+    return set_attr_list(n, name, GRAPH_ATTR_FLOATS, v, k, sizeof(*v), err);
 }
 
 int graph__copy_attrs(struct graph_node *to, const struct graph_node *from, struct sh_err *err)

@@ -58,14 +58,14 @@ struct hits {
     bool is_added;         /* turns add what they have scattered onto zeros */
 };
 
-static bool is_one_of(const struct graph_node *n, const char *const *ops)
+static bool is_one_of_ops(const struct graph_node *n, const char *const *ops)
 {
     while (*ops && strcmp(n->op, *ops) != 0)
         ops++;
     return *ops != NULL;
 }
 
-static const struct graph_node *writer_of(const struct hits *h, uint32_t v)
+static const struct graph_node *writer_of_hit(const struct hits *h, uint32_t v)
 {
     return v != GRAPH_NONE && h->writer[v] ? &h->g->nodes[h->writer[v] - 1] : NULL;
 }
@@ -74,16 +74,16 @@ static const struct graph_node *writer_of(const struct hits *h, uint32_t v)
 static uint32_t formed_of(const struct hits *h, uint32_t v)
 {
     static const char *const OPS[] = {"Cast", "Identity", "Transpose", NULL};
-    const struct graph_node *n = writer_of(h, v);
+    const struct graph_node *n = writer_of_hit(h, v);
 
-    for (int k = 0; k < MAX_VISITS && n && is_one_of(n, OPS); k++) {
+    for (int k = 0; k < MAX_VISITS && n && is_one_of_ops(n, OPS); k++) {
         v = n->in[0];
-        n = writer_of(h, v);
+        n = writer_of_hit(h, v);
     }
     return v;
 }
 
-static bool is_number(const struct graph *g, uint32_t v, double number)
+static bool is_scalar_number(const struct graph *g, uint32_t v, double number)
 {
     const struct graph_value *x = v == GRAPH_NONE ? NULL : &g->values[v];
 
@@ -160,7 +160,7 @@ static bool is_none_below_0(struct hits *h, uint32_t v)
     size_t i = 0;
 
     v = formed_of(h, v);
-    n = writer_of(h, v);
+    n = writer_of_hit(h, v);
     if (!n || ++h->visits > MAX_VISITS)
         return v != GRAPH_NONE && has_none_below_0(&h->g->values[v]);
     while (i < SH_ARRAY_LEN(OPS) && strcmp(OPS[i].op, n->op) != 0)
@@ -174,14 +174,14 @@ static bool is_none_below_0(struct hits *h, uint32_t v)
 /* The mask of whose rows those that are not all zeros were looked for. */
 static uint32_t mask_of(struct hits *h, const struct graph_node *split)
 {
-    const struct graph_node *n = writer_of(h, formed_of(h, split->in[0]));
+    const struct graph_node *n = writer_of_hit(h, formed_of(h, split->in[0]));
 
     if (!n || strcmp(n->op, "NonZero") != 0)
         return GRAPH_NONE;
-    n = writer_of(h, formed_of(h, n->in[0]));
-    if (!n || strcmp(n->op, "Greater") != 0 || !is_number(h->g, n->in[1], 0))
+    n = writer_of_hit(h, formed_of(h, n->in[0]));
+    if (!n || strcmp(n->op, "Greater") != 0 || !is_scalar_number(h->g, n->in[1], 0))
         return GRAPH_NONE;
-    n = writer_of(h, n->in[0]);
+    n = writer_of_hit(h, n->in[0]);
     h->visits = 0;
     return n && strcmp(n->op, "ReduceSum") == 0 && adds_rows_up(h, n) &&
                    is_none_below_0(h, n->in[0])
@@ -189,7 +189,7 @@ static uint32_t mask_of(struct hits *h, const struct graph_node *split)
                : GRAPH_NONE;
 }
 
-static bool is_output(const struct graph *g, uint32_t v)
+static bool is_graph_output(const struct graph *g, uint32_t v)
 {
     for (uint32_t i = 0; i < g->n_outputs; i++)
         if (g->outputs[i] == v)
@@ -206,14 +206,14 @@ static bool all_uses(struct hits *h, uint32_t v, use_fn *fn, bool *found)
 
     if (v == GRAPH_NONE)
         return false;
-    all = !is_output(h->g, v);
+    all = !is_graph_output(h->g, v);
     for (uint32_t u = h->first[v]; u && all; u = h->uses[u - 1].next) {
         const struct graph_node *n = &h->g->nodes[h->uses[u - 1].node];
         const uint32_t slot = h->uses[u - 1].slot;
 
         all = ++h->visits <= MAX_VISITS &&
-              (slot == 0 && is_one_of(n, FORMS) ? all_uses(h, n->out[0], fn, found)
-                                                : fn(h, n, slot, found));
+              (slot == 0 && is_one_of_ops(n, FORMS) ? all_uses(h, n->out[0], fn, found)
+                                                    : fn(h, n, slot, found));
     }
     return all;
 }
@@ -251,16 +251,16 @@ static bool are_ones(const struct graph_value *sizes, uint32_t n)
     return ones;
 }
 
-static bool is_zeros(struct hits *h, uint32_t v)
+static bool is_zeros_of_hits(struct hits *h, uint32_t v)
 {
     const struct graph_value *x = v == GRAPH_NONE ? NULL : &h->g->values[v];
-    const struct graph_node *n = writer_of(h, v);
+    const struct graph_node *n = writer_of_hit(h, v);
     const int64_t elements = x && x->data ? graph_elements(x) : 0;
     bool is = elements > 0;
 
     if (n)
         return strcmp(n->op, "ConstantOfShape") == 0 &&
-               (n->n_in < 2 || is_number(h->g, n->in[1], 0));
+               (n->n_in < 2 || is_scalar_number(h->g, n->in[1], 0));
     if (x && !h->zeroed[v]) {
         for (int64_t i = 0; i < elements && is; i++)
             is = shape__get_f64(x->dtype, x->data, (size_t)i) == 0;
@@ -276,7 +276,7 @@ static struct mark mark_of(const struct hits *h, const struct graph_node *n, uin
 }
 
 /* May a turn add to it? */
-static bool is_sum(struct mark m, uint32_t turn)
+static bool is_sum_of_turn(struct mark m, uint32_t turn)
 {
     return m.kind == SUM ? m.turn == turn || m.turn + 1 == turn : m.kind == OUTSIDE && turn == 1;
 }
@@ -292,23 +292,23 @@ static enum kind kind_in_turn(struct hits *h, const struct graph_node *n, uint32
 
     for (uint32_t k = 0; k < n->n_in; k++)
         empty += mark_of(h, n, k).kind == EMPTY;
-    if (is_one_of(n, SCATTERS) && a.kind < OF_TURN && b.kind == EMPTY) {
+    if (is_one_of_ops(n, SCATTERS) && a.kind < OF_TURN && b.kind == EMPTY) {
         if (h->is_added)
-            return a.kind == OUTSIDE && is_zeros(h, n->in[0]) ? ADDEND : OF_TURN;
-        return is_sum(a, turn) ? SUM : OF_TURN;
+            return a.kind == OUTSIDE && is_zeros_of_hits(h, n->in[0]) ? ADDEND : OF_TURN;
+        return is_sum_of_turn(a, turn) ? SUM : OF_TURN;
     }
-    if (strcmp(n->op, "Add") == 0 &&
-        ((is_sum(a, turn) && b.kind == ADDEND) || (is_sum(b, turn) && a.kind == ADDEND)))
+    if (strcmp(n->op, "Add") == 0 && ((is_sum_of_turn(a, turn) && b.kind == ADDEND) ||
+                                      (is_sum_of_turn(b, turn) && a.kind == ADDEND)))
         return SUM;
     if (strcmp(n->op, "Gather") == 0 && n->in[0] == h->mask)
         return ROW;
     if (strcmp(n->op, "NonZero") == 0)
         return a.kind == ROW ? EMPTY : OF_TURN;
-    if (a.kind >= OF_TURN && (is_one_of(n, FORMS) || strcmp(n->op, "Transpose") == 0))
+    if (a.kind >= OF_TURN && (is_one_of_ops(n, FORMS) || strcmp(n->op, "Transpose") == 0))
         return a.kind;
-    if (is_one_of(n, PIECES) && a.kind == EMPTY)
+    if (is_one_of_ops(n, PIECES) && a.kind == EMPTY)
         return EMPTY;
-    if (strcmp(n->op, "Concat") == 0 ? empty == n->n_in : empty && is_one_of(n, PAIRS))
+    if (strcmp(n->op, "Concat") == 0 ? empty == n->n_in : empty && is_one_of_ops(n, PAIRS))
         return EMPTY;
     return OF_TURN;
 }
@@ -327,7 +327,8 @@ static bool mark_node(struct hits *h, const struct graph_node *n, uint32_t turns
             return false;
         if (m.kind >= OF_TURN)
             turn = m.turn;
-        else if ((m.kind == CHANGED || (m.kind == SUM && m.turn < turns)) && !is_one_of(n, SIZES))
+        else if ((m.kind == CHANGED || (m.kind == SUM && m.turn < turns)) &&
+                 !is_one_of_ops(n, SIZES))
             is.kind = CHANGED;
     }
     for (uint32_t k = 0; k < n->n_in && turn; k++) {
@@ -338,7 +339,7 @@ static bool mark_node(struct hits *h, const struct graph_node *n, uint32_t turns
     }
     if (turn)
         is = (struct mark){kind_in_turn(h, n, turn), turn};
-    else if (is.kind == CHANGED && mark_of(h, n, 0).kind == SUM && is_one_of(n, FORMS))
+    else if (is.kind == CHANGED && mark_of(h, n, 0).kind == SUM && is_one_of_ops(n, FORMS))
         is = mark_of(h, n, 0);
     for (uint32_t k = 0; k < n->n_out; k++)
         if (n->out[k] != GRAPH_NONE)

@@ -44,7 +44,8 @@ static bool table_of(const struct ir *ir, const struct dev_op *op, struct table 
 }
 
 /* Tables of other depths: the first one speaks; what it lets through the run checks again. */
-static void note(const struct ir *ir, const struct dev_op *op, uint32_t input, struct indices *x)
+static void note_table(const struct ir *ir, const struct dev_op *op, uint32_t input,
+                       struct indices *x)
 {
     const struct dev_tensor *in = ir_t(ir, ir->inputs[input]);
     struct table *of = &x->of[input], t;
@@ -68,7 +69,7 @@ static uint32_t indices_of(const struct dev_op *op)
 }
 
 /* source[t]: the input that tensor t is, under whatever name and shape; DEV_NONE if it is none. */
-static void follow(const struct ir *ir, uint32_t *source, struct indices *x)
+static void follow_inputs(const struct ir *ir, uint32_t *source, struct indices *x)
 {
     for (uint32_t i = 0; i < ir->g.n_tensors; i++)
         source[i] = DEV_NONE;
@@ -80,7 +81,7 @@ static void follow(const struct ir *ir, uint32_t *source, struct indices *x)
         if (keeps_values(ir, op))
             source[ir_root(ir, op->out[0])] = source[ir_root(ir, op->in[0])];
         else if (indices_of(op) != DEV_NONE && source[ir_root(ir, indices_of(op))] != DEV_NONE)
-            note(ir, op, source[ir_root(ir, indices_of(op))], x);
+            note_table(ir, op, source[ir_root(ir, indices_of(op))], x);
     }
 }
 
@@ -97,7 +98,7 @@ int indices_find(const struct ir *ir, struct indices **out, struct sh_err *err)
         free(source);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables that inputs point into");
     }
-    follow(ir, source, x);
+    follow_inputs(ir, source, x);
     free(source);
     *out = x;
     return SH_OK;
@@ -111,7 +112,7 @@ void indices_free(struct indices *x)
     free(x);
 }
 
-static int64_t value_at(const void *values, enum sh_dtype t, size_t i)
+static int64_t index_value(const void *values, enum sh_dtype t, size_t i)
 {
     int64_t wide;
     int32_t narrow;
@@ -130,7 +131,7 @@ int indices_check(const struct indices *x, uint32_t input, enum sh_dtype t, cons
     const struct table *of = &x->of[input];
 
     for (size_t i = 0; of->node && i < n; i++) {
-        const int64_t v = value_at(values, t, i), rows = of->rows[i % of->depth];
+        const int64_t v = index_value(values, t, i), rows = of->rows[i % of->depth];
 
         if (v < -rows || v >= rows)
             return SH_FAIL(err, SH_E_INVALID,

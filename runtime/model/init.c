@@ -17,14 +17,14 @@
 
 /* ------------------------------------------------------------------ where a tensor comes from */
 
-static const struct dev_op *writer_of(const struct ir *ir, const struct ir_uses *u, uint32_t t)
+static const struct dev_op *init_writer(const struct ir *ir, const struct ir_uses *u, uint32_t t)
 {
     const uint32_t at = u->writer[ir_root(ir, t)];
 
     return at == DEV_NONE ? NULL : &ir->g.ops[at];
 }
 
-static bool is_move(const struct dev_op *op)
+static bool is_move_op(const struct dev_op *op)
 {
     return op->kind == DEV_OP_TRANSPOSE || op->kind == DEV_OP_COPY || op->kind == DEV_OP_EXPAND ||
            op->kind == DEV_OP_SLICE;
@@ -39,8 +39,8 @@ static uint32_t param_of(const struct ir *ir, const struct ir_uses *u, uint32_t 
 
         if (ir->info[root].state == IR_PARAM)
             return root;
-        op = writer_of(ir, u, root);
-        t = op && is_move(op) ? op->in[0] : DEV_NONE;
+        op = init_writer(ir, u, root);
+        t = op && is_move_op(op) ? op->in[0] : DEV_NONE;
     }
     return DEV_NONE;
 }
@@ -48,14 +48,14 @@ static uint32_t param_of(const struct ir *ir, const struct ir_uses *u, uint32_t 
 /* The operation that computed t, seen through the same. NULL: none. */
 static const struct dev_op *source_of(const struct ir *ir, const struct ir_uses *u, uint32_t t)
 {
-    const struct dev_op *op = writer_of(ir, u, t);
+    const struct dev_op *op = init_writer(ir, u, t);
 
-    for (int i = 0; i < MAX_MOVES && op && is_move(op); i++)
-        op = writer_of(ir, u, op->in[0]);
+    for (int i = 0; i < MAX_MOVES && op && is_move_op(op); i++)
+        op = init_writer(ir, u, op->in[0]);
     return op;
 }
 
-static void set(struct ir *ir, uint32_t param, enum ir_init_kind kind, double bound)
+static void set_init(struct ir *ir, uint32_t param, enum ir_init_kind kind, double bound)
 {
     if (param != DEV_NONE && ir->info[param].init.kind == IR_INIT_NONE)
         ir->info[param].init = (struct ir_init){.kind = kind, .bound = (float)bound};
@@ -77,7 +77,7 @@ static void set_value(const struct by_name *b, const struct graph_node *n, uint3
     if (in < n->n_in && n->in[in] != GRAPH_NONE)
         at = names_get(&b->params, b->g->values[n->in[in]].name);
     if (at != NAMES_NONE)
-        set(b->ir, at, kind, bound);
+        set_init(b->ir, at, kind, bound);
 }
 
 static int list_params(struct by_name *b, struct sh_err *err)
@@ -166,12 +166,12 @@ static void by_binary(struct ir *ir, const struct ir_uses *u, const struct dev_o
         if (param == DEV_NONE || !other)
             continue;
         if (other->kind == DEV_OP_LAYERNORM && op->u.binary.kind == DEV_BIN_MUL)
-            set(ir, param, IR_INIT_ONES, 0);
+            set_init(ir, param, IR_INIT_ONES, 0);
         else if (op->u.binary.kind == DEV_BIN_ADD && bound_of(ir, u, other, &w) > 0 &&
                  param_of(ir, u, w) != DEV_NONE)
-            set(ir, param, IR_INIT_UNIFORM, bound_of(ir, u, other, &w));
+            set_init(ir, param, IR_INIT_UNIFORM, bound_of(ir, u, other, &w));
         else if (op->u.binary.kind == DEV_BIN_ADD && is_norm(ir, u, other))
-            set(ir, param, IR_INIT_ZEROS, 0);
+            set_init(ir, param, IR_INIT_ZEROS, 0);
     }
 }
 
@@ -181,14 +181,14 @@ static void by_op(struct ir *ir, const struct ir_uses *u, const struct dev_op *o
     const double bound = bound_of(ir, u, op, &w);
 
     if (bound > 0) {
-        set(ir, param_of(ir, u, w), IR_INIT_UNIFORM, bound);
+        set_init(ir, param_of(ir, u, w), IR_INIT_UNIFORM, bound);
         if (op->kind != DEV_OP_CONV_BWD_DATA && op->n_in > 2 && param_of(ir, u, w) != DEV_NONE)
-            set(ir, param_of(ir, u, op->in[2]), IR_INIT_UNIFORM, bound);
+            set_init(ir, param_of(ir, u, op->in[2]), IR_INIT_UNIFORM, bound);
     } else if (op->kind == DEV_OP_GATHER && ir_t(ir, op->in[0])->rank == 2) {
-        set(ir, param_of(ir, u, op->in[0]), IR_INIT_NORMAL, 1);
+        set_init(ir, param_of(ir, u, op->in[0]), IR_INIT_NORMAL, 1);
     } else if (op->kind == DEV_OP_LAYERNORM || op->kind == DEV_OP_BN_TRAIN) {
-        set(ir, op->n_in > 1 ? param_of(ir, u, op->in[1]) : DEV_NONE, IR_INIT_ONES, 0);
-        set(ir, op->n_in > 2 ? param_of(ir, u, op->in[2]) : DEV_NONE, IR_INIT_ZEROS, 0);
+        set_init(ir, op->n_in > 1 ? param_of(ir, u, op->in[1]) : DEV_NONE, IR_INIT_ONES, 0);
+        set_init(ir, op->n_in > 2 ? param_of(ir, u, op->in[2]) : DEV_NONE, IR_INIT_ZEROS, 0);
     } else if (op->kind == DEV_OP_BINARY) {
         by_binary(ir, u, op);
     }
@@ -254,7 +254,7 @@ int init_note(struct ir *ir, const struct graph *g, const struct train_spec *t,
 /* ------------------------------------------------------------------ numbers */
 
 /* FNV-1a. */
-static uint64_t hash(const char *name)
+static uint64_t name_hash(const char *name)
 {
     uint64_t h = 0xcbf29ce484222325u;
 
@@ -263,14 +263,14 @@ static uint64_t hash(const char *name)
     return h;
 }
 
-static double unit(uint32_t word) /* above 0, below 1 */
+static double unit_of_word(uint32_t word) /* above 0, below 1 */
 {
     return ((double)word + 0.5) / 4294967296.0;
 }
 
 void init_fill(const struct ir_init *how, uint64_t seed, const char *name, float *to, int64_t n)
 {
-    const uint64_t key = (seed + 1) * 0x9e3779b97f4a7c15u ^ hash(name);
+    const uint64_t key = (seed + 1) * 0x9e3779b97f4a7c15u ^ name_hash(name);
 
     for (int64_t i = 0; i < n; i++) {
         const uint64_t block = (uint64_t)i / 2;
@@ -279,8 +279,8 @@ void init_fill(const struct ir_init *how, uint64_t seed, const char *name, float
         double a, b;
 
         dev_philox(key, counter, words);
-        a = unit(words[i % 2 * 2]);
-        b = unit(words[i % 2 * 2 + 1]);
+        a = unit_of_word(words[i % 2 * 2]);
+        b = unit_of_word(words[i % 2 * 2 + 1]);
         to[i] = how->kind == IR_INIT_ONES    ? 1
                 : how->kind == IR_INIT_ZEROS ? 0
                 : how->kind == IR_INIT_UNIFORM

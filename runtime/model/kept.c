@@ -33,7 +33,7 @@ static size_t ns_bytes(const struct kept_about *a)
     return (size_t)a->n_batches * a->n_layers * sizeof(double);
 }
 
-static uint32_t n_pieces(const struct kept_about *a)
+static uint32_t n_kept_pieces(const struct kept_about *a)
 {
     return (uint32_t)((a->image_bytes + KEPT_PIECE - 1) / KEPT_PIECE);
 }
@@ -41,7 +41,7 @@ static uint32_t n_pieces(const struct kept_about *a)
 static size_t tables_bytes(const struct kept_about *a)
 {
     return a->n_layers * sizeof(uint64_t) + a->n_batches * sizeof(uint32_t) + ns_bytes(a) +
-           n_pieces(a) * sizeof(uint32_t);
+           n_kept_pieces(a) * sizeof(uint32_t);
 }
 
 static size_t piece_bytes(uint64_t image_bytes, uint32_t piece)
@@ -54,7 +54,7 @@ uint64_t kept_image_at(const struct kept_about *a)
     return SH_ALIGN_UP(sizeof(struct header) + tables_bytes(a), (size_t)KEPT_ALIGN);
 }
 
-static struct header make_header(const struct kept_about *a, uint32_t tables_crc)
+static struct header make_kept_header(const struct kept_about *a, uint32_t tables_crc)
 {
     struct header h = {.format = FORMAT,
                        .n_layers = a->n_layers,
@@ -83,7 +83,7 @@ static size_t put_shape(const struct kept_about *a, char *out)
 
 /* ------------------------------------------------------------------ writing */
 
-static int put(int fd, const void *p, size_t n, off_t at, struct sh_err *err)
+static int write_bytes_at(int fd, const void *p, size_t n, off_t at, struct sh_err *err)
 {
     const char *from = p;
 
@@ -115,27 +115,27 @@ int kept_write(int fd, const struct kept_about *a, const void *image, const doub
     shape = put_shape(a, tables);
     if (ns_bytes(a))
         memcpy(tables + shape, layer_ns, ns_bytes(a));
-    for (uint32_t i = 0; i < n_pieces(a); i++) {
+    for (uint32_t i = 0; i < n_kept_pieces(a); i++) {
         uint32_t crc = sh_crc32c(0, (const char *)image + (size_t)i * KEPT_PIECE,
                                  piece_bytes(a->image_bytes, i));
 
         memcpy(tables + shape + ns_bytes(a) + i * sizeof(crc), &crc, sizeof(crc));
     }
-    h = make_header(a, sh_crc32c(0, tables, n));
-    rc = put(fd, &h, sizeof(h), 0, err);
+    h = make_kept_header(a, sh_crc32c(0, tables, n));
+    rc = write_bytes_at(fd, &h, sizeof(h), 0, err);
     if (!rc)
-        rc = put(fd, tables, n, sizeof(h), err);
+        rc = write_bytes_at(fd, tables, n, sizeof(h), err);
     if (!rc && ftruncate(fd, (off_t)kept_image_at(a)) < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not keep what loading a model has made");
     if (!rc)
-        rc = put(fd, image, a->image_bytes, (off_t)kept_image_at(a), err);
+        rc = write_bytes_at(fd, image, a->image_bytes, (off_t)kept_image_at(a), err);
     free(tables);
     return rc;
 }
 
 int kept_put(int fd, const void *file, size_t bytes, struct sh_err *err)
 {
-    return put(fd, file, bytes, 0, err);
+    return write_bytes_at(fd, file, bytes, 0, err);
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -146,7 +146,7 @@ static int misfit(struct sh_err *err, const char *why)
 }
 
 /* All n bytes, or it is not what it should be: the size of the file was looked at before. */
-static int get(int fd, void *p, size_t n, off_t at, struct sh_err *err)
+static int read_bytes_at(int fd, void *p, size_t n, off_t at, struct sh_err *err)
 {
     char *to = p;
 
@@ -166,7 +166,8 @@ static int get(int fd, void *p, size_t n, off_t at, struct sh_err *err)
     return SH_OK;
 }
 
-static int read_header(int fd, const struct kept_about *a, struct header *h, struct sh_err *err)
+static int read_kept_header(int fd, const struct kept_about *a, struct header *h,
+                            struct sh_err *err)
 {
     const uint64_t want = kept_image_at(a) + a->image_bytes;
     struct stat st;
@@ -176,7 +177,7 @@ static int read_header(int fd, const struct kept_about *a, struct header *h, str
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not look at what is kept of a model");
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != want)
         return misfit(err, "has not the size that it should have");
-    rc = get(fd, h, sizeof(*h), 0, err);
+    rc = read_bytes_at(fd, h, sizeof(*h), 0, err);
     if (rc)
         return rc;
     if (memcmp(h->magic, MAGIC, sizeof(h->magic)) != 0 || h->format != FORMAT)
@@ -199,12 +200,12 @@ static int check_times(const double *ns, size_t n, struct sh_err *err)
 }
 
 /* layer_ns NULL: nobody needs the times. */
-static int read_tables(int fd, const struct kept_about *a, const struct header *h, double *layer_ns,
-                       uint32_t *crc, struct sh_err *err)
+static int read_kept_tables(int fd, const struct kept_about *a, const struct header *h,
+                            double *layer_ns, uint32_t *crc, struct sh_err *err)
 {
     size_t n = tables_bytes(a), shape;
     char *is = malloc(n + 1), *want = malloc(n + 1);
-    int rc = is && want ? get(fd, is, n, sizeof(*h), err)
+    int rc = is && want ? read_bytes_at(fd, is, n, sizeof(*h), err)
                         : SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables of a model");
 
     if (rc)
@@ -216,8 +217,8 @@ static int read_tables(int fd, const struct kept_about *a, const struct header *
         rc = misfit(err, "was made of something else");
     if (rc)
         goto out;
-    if (n_pieces(a))
-        memcpy(crc, is + shape + ns_bytes(a), n_pieces(a) * sizeof(*crc));
+    if (n_kept_pieces(a))
+        memcpy(crc, is + shape + ns_bytes(a), n_kept_pieces(a) * sizeof(*crc));
     if (!layer_ns || ns_bytes(a) == 0)
         goto out;
     memcpy(layer_ns, is + shape, ns_bytes(a));
@@ -232,16 +233,16 @@ static int open_pieces(int fd, const struct kept_about *a, double *layer_ns,
                        struct kept_pieces *out, struct sh_err *err)
 {
     struct header h;
-    int rc = read_header(fd, a, &h, err);
+    int rc = read_kept_header(fd, a, &h, err);
 
     *out = (struct kept_pieces){
-        .fd = fd, .at = kept_image_at(a), .bytes = a->image_bytes, .n = n_pieces(a)};
+        .fd = fd, .at = kept_image_at(a), .bytes = a->image_bytes, .n = n_kept_pieces(a)};
     if (rc)
         return rc;
     out->crc = calloc((size_t)out->n + 1, sizeof(*out->crc));
     if (!out->crc)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables of a model");
-    rc = read_tables(fd, a, &h, layer_ns, out->crc, err);
+    rc = read_kept_tables(fd, a, &h, layer_ns, out->crc, err);
     if (rc) {
         free(out->crc);
         out->crc = NULL;
@@ -269,7 +270,7 @@ int kept_read_piece(const struct kept_pieces *p, uint32_t piece, void *image, st
         const size_t part = SH_MIN(SMALL_PIECE, n - done);
         char *to = image ? (char *)image + from + done : own;
 
-        rc = get(p->fd, to, part, (off_t)(p->at + from + done), err);
+        rc = read_bytes_at(p->fd, to, part, (off_t)(p->at + from + done), err);
         if (!rc)
             crc = sh_crc32c(crc, to, part);
     }

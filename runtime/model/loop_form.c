@@ -29,21 +29,21 @@ struct writing {
     bool is_too_much; /* no known form is like this: nothing more is written */
 };
 
-static void put(struct writing *w, const char *s)
+static void put_words(struct writing *w, const char *s)
 {
     w->is_too_much |= strlen(s) > MAX_TEXT - w->text.len;
     if (!w->is_too_much)
         sh_buf_puts(&w->text, s, w->r->c.err);
 }
 
-static bool is_one_of(const char *op, const char *const *ops)
+static bool is_loop_op(const char *op, const char *const *ops)
 {
     while (*ops && strcmp(op, *ops) != 0)
         ops++;
     return *ops != NULL;
 }
 
-static const struct graph_node *writer(const struct writing *w, uint32_t v)
+static const struct graph_node *value_writer(const struct writing *w, uint32_t v)
 {
     return w->writer[v] ? &w->r->from->nodes[w->writer[v] - 1] : NULL;
 }
@@ -66,8 +66,8 @@ static bool put_constant(struct writing *w, const struct graph_value *v)
         else
             snprintf(text, sizeof(text), "%lld",
                      (long long)shape__get_i64(v->dtype, v->data, (size_t)i));
-        put(w, i ? " " : "");
-        put(w, text);
+        put_words(w, i ? " " : "");
+        put_words(w, text);
     }
     return true;
 }
@@ -88,7 +88,7 @@ static void put_given(struct writing *w, uint32_t v)
     if (k == f->n_given)
         f->given[f->n_given++] = v;
     letter[0] = (char)('A' + k);
-    put(w, letter);
+    put_words(w, letter);
 }
 
 static void put_outside(struct writing *w, uint32_t v)
@@ -99,12 +99,12 @@ static void put_outside(struct writing *w, uint32_t v)
     for (uint32_t k = 0; k < w->body->n_out; k++)
         if (w->body->out[k] == v) {
             snprintf(text, sizeof(text), k == 0 ? "i" : "s%u", k);
-            put(w, text);
+            put_words(w, text);
             return;
         }
     at = w->r->map[v];
     if (at == GRAPH_NONE || run__is_sequence(at))
-        put(w, "?");
+        put_words(w, "?");
     else if (!put_constant(w, &w->r->c.g->values[at]))
         put_given(w, at);
 }
@@ -137,10 +137,10 @@ static void put_axes(struct writing *w, const struct graph_node *n)
     const int k = axes_of(w, n, axes);
     char text[24];
 
-    put(w, k < 0 ? "?" : "");
+    put_words(w, k < 0 ? "?" : "");
     for (int i = 0; i < k; i++) {
         snprintf(text, sizeof(text), "%s%lld", i ? " " : "", (long long)axes[i]);
-        put(w, text);
+        put_words(w, text);
     }
 }
 
@@ -176,23 +176,23 @@ static void put_op(struct writing *w, const struct graph_node *n)
     double a;
     char text[16];
 
-    put(w, n->op);
-    put(w, is_other(n) ? "?" : "");
+    put_words(w, n->op);
+    put_words(w, is_other(n) ? "?" : "");
     if (moves_axes(n))
         put_axes(w, n);
-    if (is_one_of(n->op, BY_AXIS) && !graph_int(n, "axis", 0, &axis, NULL)) {
+    if (is_loop_op(n->op, BY_AXIS) && !graph_int(n, "axis", 0, &axis, NULL)) {
         snprintf(text, sizeof(text), "%lld", (long long)axis);
-        put(w, text);
+        put_words(w, text);
     }
     if (strcmp(n->op, "Resize") == 0 && !graph_str(n, "mode", "nearest", &mode, NULL) &&
         !graph_str(n, "coordinate_transformation_mode", "half_pixel", &coords, NULL)) {
-        put(w, "-");
-        put(w, mode);
-        put(w, "-");
-        put(w, coords);
+        put_words(w, "-");
+        put_words(w, mode);
+        put_words(w, "-");
+        put_words(w, coords);
         graph_float(n, "cubic_coeff_a", -0.75, &a, NULL);
         snprintf(text, sizeof(text), "-%g", a);
-        put(w, strcmp(mode, "cubic") == 0 ? text : "");
+        put_words(w, strcmp(mode, "cubic") == 0 ? text : "");
     }
 }
 
@@ -213,11 +213,11 @@ static bool casts_to_int(const struct graph_node *n)
 static bool has_ints(const struct writing *w, uint32_t v)
 {
     static const char *const INTS[] = {"ArgMax", "Shape", "Size", NULL};
-    const struct graph_node *n = writer(w, v);
+    const struct graph_node *n = value_writer(w, v);
     uint32_t at;
 
     for (int i = 0; n && i < MAX_DEPTH; i++) {
-        if (is_one_of(n->op, INTS))
+        if (is_loop_op(n->op, INTS))
             return true;
         if (strcmp(n->op, "Cast") == 0)
             return casts_to_int(n);
@@ -225,7 +225,7 @@ static bool has_ints(const struct writing *w, uint32_t v)
         v = n->n_in > at ? n->in[at] : GRAPH_NONE;
         if (v == GRAPH_NONE)
             return false;
-        n = writer(w, v);
+        n = value_writer(w, v);
     }
     at = n ? GRAPH_NONE : w->r->map[v];
     return v == w->body->out[0] ||
@@ -237,13 +237,13 @@ static bool is_whole(const struct writing *w, uint32_t v)
 {
     static const char *const SAME[] = {"Cast", "Gather", "Identity", "Squeeze", "Unsqueeze", NULL};
     static const char *const WHOLE[] = {"Ceil", "Floor", "Round", NULL};
-    const struct graph_node *n = writer(w, v);
+    const struct graph_node *n = value_writer(w, v);
 
-    for (int i = 0; n && i < MAX_DEPTH && !has_ints(w, v) && is_one_of(n->op, SAME); i++) {
+    for (int i = 0; n && i < MAX_DEPTH && !has_ints(w, v) && is_loop_op(n->op, SAME); i++) {
         v = n->in[0];
-        n = v == GRAPH_NONE ? NULL : writer(w, v);
+        n = v == GRAPH_NONE ? NULL : value_writer(w, v);
     }
-    return v != GRAPH_NONE && (has_ints(w, v) || (n && is_one_of(n->op, WHOLE)));
+    return v != GRAPH_NONE && (has_ints(w, v) || (n && is_loop_op(n->op, WHOLE)));
 }
 
 /* Does a node give the numbers that it gets, in their order and, but for what stands in front, with
@@ -262,25 +262,25 @@ static bool moves_nothing(const struct writing *w, const struct graph_node *n)
 /* Before all that moves no number. */
 static uint32_t moved_from(struct writing *w, uint32_t v)
 {
-    const struct graph_node *n = writer(w, v);
+    const struct graph_node *n = value_writer(w, v);
 
     for (int i = 0; n && moves_nothing(w, n); i++) {
         w->is_too_much |= i == MAX_DEPTH;
         if (w->is_too_much)
             break;
         v = n->in[0];
-        n = writer(w, v);
+        n = value_writer(w, v);
     }
     return v;
 }
 
-static void put_value(struct writing *w, uint32_t v)
+static void put_expression(struct writing *w, uint32_t v)
 {
     const struct graph_node *n;
     char text[16];
 
     v = moved_from(w, v);
-    n = writer(w, v);
+    n = value_writer(w, v);
     if (w->is_too_much)
         return;
     if (!n) {
@@ -289,7 +289,7 @@ static void put_value(struct writing *w, uint32_t v)
     }
     if (w->nr[v]) {
         snprintf(text, sizeof(text), "#%u", w->nr[v]);
-        put(w, text);
+        put_words(w, text);
         return;
     }
     if (w->depth == MAX_DEPTH) {
@@ -299,11 +299,11 @@ static void put_value(struct writing *w, uint32_t v)
     w->depth++;
     put_op(w, n);
     for (uint32_t i = 0; i < (moves_axes(n) ? 1 : n->n_in) && !w->is_too_much; i++) {
-        put(w, i ? "," : "(");
+        put_words(w, i ? "," : "(");
         if (n->in[i] != GRAPH_NONE)
-            put_value(w, n->in[i]);
+            put_expression(w, n->in[i]);
     }
-    put(w, ")");
+    put_words(w, ")");
     w->nr[v] = ++w->n_written;
     w->depth--;
 }
@@ -324,8 +324,8 @@ int loop_form_read(struct run *r, const struct loop_form_of *of, struct loop_for
             if (&r->from->nodes[i] != of->body && r->from->nodes[i].out[k] != GRAPH_NONE)
                 w.writer[r->from->nodes[i].out[k]] = i + 1;
     for (uint32_t k = 0; k < of->n_results && r->c.err->rc == SH_OK; k++) {
-        put(&w, k ? ";" : "");
-        put_value(&w, of->results[k]);
+        put_words(&w, k ? ";" : "");
+        put_expression(&w, of->results[k]);
     }
     free(w.writer);
     free(w.nr);

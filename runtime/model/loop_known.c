@@ -13,25 +13,25 @@
 #include <stdlib.h>
 
 /* Column `at` of x, [n, k] -> [n, 1]. */
-static uint32_t column(struct shape_ctx *c, uint32_t x, int64_t at)
+static uint32_t nth_column(struct shape_ctx *c, uint32_t x, int64_t at)
 {
     return rw_slice(c, x, 1, at, at + 1, 1);
 }
 
-static uint32_t number(struct shape_ctx *c, double v)
+static uint32_t loop_number(struct shape_ctx *c, double v)
 {
     return rw_number(c, SH_F32, v);
 }
 
 /* FP32 [1, n] or [n]: 0, 1, ... */
-static uint32_t places(struct shape_ctx *c, int64_t n, int rank)
+static uint32_t iota_places(struct shape_ctx *c, int64_t n, int rank)
 {
     const int64_t dims[2] = {rank == 2 ? 1 : n, n};
 
     return rw_cast(c, rw_reshape(c, rw_iota(c, n), rank, dims), SH_F32);
 }
 
-static uint32_t behind(struct shape_ctx *c, uint32_t x)
+static uint32_t with_last_axis(struct shape_ctx *c, uint32_t x)
 {
     return rw2(c, "Unsqueeze", x, rw_list(c, (const int64_t[]){2}, 1));
 }
@@ -40,20 +40,21 @@ static uint32_t behind(struct shape_ctx *c, uint32_t x)
 
 /* Along one axis of the picture, how much each of m elements of a mask is worth at each of `size`
  * places, [n, size, m]: the mask is stretched from place lo to hi, both [n, 1]. */
-static uint32_t stretched(struct shape_ctx *c, uint32_t lo, uint32_t hi, int64_t size, int64_t m)
+static uint32_t stretched_boxes(struct shape_ctx *c, uint32_t lo, uint32_t hi, int64_t size,
+                                int64_t m)
 {
-    const uint32_t x = places(c, size, 2);
-    uint32_t length = rw2(c, "Add", rw2(c, "Sub", hi, lo), number(c, 1)), at, w, in;
+    const uint32_t x = iota_places(c, size, 2);
+    uint32_t length = rw2(c, "Add", rw2(c, "Sub", hi, lo), loop_number(c, 1)), at, w, in;
 
-    length = rw2(c, "Max", length, number(c, 1));
-    at = rw2(c, "Add", rw2(c, "Sub", x, lo), number(c, 0.5));
-    at = rw2(c, "Div", rw2(c, "Mul", at, number(c, (double)m)), length);
-    at = rw2(c, "Sub", at, number(c, 0.5));
-    at = rw3(c, "Clip", at, number(c, 0), number(c, (double)m - 1));
-    w = rw1(c, "Abs", rw2(c, "Sub", behind(c, at), places(c, m, 1)));
-    w = rw1(c, "Relu", rw2(c, "Sub", number(c, 1), w));
+    length = rw2(c, "Max", length, loop_number(c, 1));
+    at = rw2(c, "Add", rw2(c, "Sub", x, lo), loop_number(c, 0.5));
+    at = rw2(c, "Div", rw2(c, "Mul", at, loop_number(c, (double)m)), length);
+    at = rw2(c, "Sub", at, loop_number(c, 0.5));
+    at = rw3(c, "Clip", at, loop_number(c, 0), loop_number(c, (double)m - 1));
+    w = rw1(c, "Abs", rw2(c, "Sub", with_last_axis(c, at), iota_places(c, m, 1)));
+    w = rw1(c, "Relu", rw2(c, "Sub", loop_number(c, 1), w));
     in = rw2(c, "And", rw2(c, "GreaterOrEqual", x, lo), rw2(c, "LessOrEqual", x, hi));
-    return rw3(c, "Where", behind(c, in), w, number(c, 0));
+    return rw3(c, "Where", with_last_axis(c, in), w, loop_number(c, 0));
 }
 
 /* torchvision's paste_masks_in_image: A boxes [n, 4], B masks [n, 1, m, m]. */
@@ -67,8 +68,8 @@ static bool paste(struct shape_ctx *c, const struct loop_form *f, const int64_t 
         return false;
     boxes = rw_cast(c, f->given[0], SH_F32);
     masks = rw2(c, "Squeeze", f->given[1], rw_list(c, (const int64_t[]){1}, 1));
-    wy = stretched(c, column(c, boxes, 1), column(c, boxes, 3), size[0], m.dims[2]);
-    wx = stretched(c, column(c, boxes, 0), column(c, boxes, 2), size[1], m.dims[3]);
+    wy = stretched_boxes(c, nth_column(c, boxes, 1), nth_column(c, boxes, 3), size[0], m.dims[2]);
+    wx = stretched_boxes(c, nth_column(c, boxes, 0), nth_column(c, boxes, 2), size[1], m.dims[3]);
     wx = rw_transpose(c, wx, (const int64_t[]){0, 2, 1}, 3);
     out[0] = rw2(c, "MatMul", rw2(c, "MatMul", wy, masks), wx);
     return true;
@@ -98,10 +99,10 @@ static uint32_t edged(struct shape_ctx *c, uint32_t x, int axis)
 /* a x^3 + b x^2 + c x + d */
 static uint32_t polynomial(struct shape_ctx *c, uint32_t x, const double p[4])
 {
-    uint32_t y = rw2(c, "Mul", x, number(c, p[0]));
+    uint32_t y = rw2(c, "Mul", x, loop_number(c, p[0]));
 
     for (int i = 1; i < 4; i++) {
-        y = rw2(c, "Add", y, number(c, p[i]));
+        y = rw2(c, "Add", y, loop_number(c, p[i]));
         y = i < 3 ? rw2(c, "Mul", y, x) : y;
     }
     return y;
@@ -113,14 +114,14 @@ static uint32_t cubic(struct shape_ctx *c, uint32_t sizes, int64_t most, int64_t
 {
     static const double NEAR[4] = {CUBIC_A + 2, -(CUBIC_A + 3), 0, 1},
                         FAR[4] = {CUBIC_A, -5 * CUBIC_A, 8 * CUBIC_A, -4 * CUBIC_A};
-    uint32_t at = rw2(c, "Add", places(c, most, 2), number(c, 0.5)), d, near;
+    uint32_t at = rw2(c, "Add", iota_places(c, most, 2), loop_number(c, 0.5)), d, near;
 
     sizes = rw2(c, "Unsqueeze", sizes, rw_list(c, (const int64_t[]){1}, 1));
-    at = rw2(c, "Div", rw2(c, "Mul", at, number(c, (double)m)), sizes);
-    at = rw2(c, "Add", at, number(c, 2 - 0.5)); /* two edges are before */
-    d = rw1(c, "Abs", rw2(c, "Sub", behind(c, at), places(c, m + 4, 1)));
-    d = rw2(c, "Min", d, number(c, 2));
-    near = rw2(c, "LessOrEqual", d, number(c, 1));
+    at = rw2(c, "Div", rw2(c, "Mul", at, loop_number(c, (double)m)), sizes);
+    at = rw2(c, "Add", at, loop_number(c, 2 - 0.5)); /* two edges are before */
+    d = rw1(c, "Abs", rw2(c, "Sub", with_last_axis(c, at), iota_places(c, m + 4, 1)));
+    d = rw2(c, "Min", d, loop_number(c, 2));
+    near = rw2(c, "LessOrEqual", d, loop_number(c, 1));
     return rw3(c, "Where", near, polynomial(c, d, NEAR), polynomial(c, d, FAR));
 }
 
@@ -128,7 +129,7 @@ static uint32_t cubic(struct shape_ctx *c, uint32_t sizes, int64_t most, int64_t
 static uint32_t exist(struct shape_ctx *c, uint32_t sizes, int64_t most)
 {
     sizes = rw2(c, "Unsqueeze", sizes, rw_list(c, (const int64_t[]){1}, 1));
-    return rw2(c, "Less", places(c, most, 2), sizes);
+    return rw2(c, "Less", iota_places(c, most, 2), sizes);
 }
 
 /* Keypoint k of all regions: x and y, [n, 2, 1], and its score, [n, 1]. */
@@ -140,14 +141,14 @@ static void keypoint(struct shape_ctx *c, const struct regions *r, int64_t k, ui
 
     map = rw2(c, "Squeeze", map, rw_list(c, &one, 1));
     map = rw2(c, "MatMul", rw2(c, "MatMul", r->wy, map), r->wx);
-    map = rw3(c, "Where", r->inside, map, number(c, -INFINITY));
+    map = rw3(c, "Where", r->inside, map, loop_number(c, -INFINITY));
     map = rw1_with(c, "Flatten", map, RW_INT("axis", 1));
     *score = rw_reduce(c, "ReduceMax", map, &one, 1, true);
     map = rw1_with(c, "ArgMax", map, RW_INT("axis", 1)); /* [n, 1] */
     at[0] = rw2(c, "Mod", map, rw_number(c, SH_I64, (double)r->w));
     at[1] = rw2(c, "Div", map, rw_number(c, SH_I64, (double)r->w));
     for (int i = 0; i < 2; i++) {
-        parts[i] = rw2(c, "Add", rw_cast(c, at[i], SH_F32), number(c, 0.5));
+        parts[i] = rw2(c, "Add", rw_cast(c, at[i], SH_F32), loop_number(c, 0.5));
         parts[i] = rw2(c, "Mul", parts[i], rw2(c, "Unsqueeze", r->scale[i], rw_list(c, &one, 1)));
         parts[i] = rw2(c, "Add", parts[i], rw2(c, "Unsqueeze", r->begin[i], rw_list(c, &one, 1)));
     }
@@ -176,7 +177,7 @@ static bool keypoints(struct shape_ctx *c, const struct loop_form *f, const int6
     r.wy = cubic(c, h_of, r.h, m.dims[2]);
     r.wx = rw_transpose(c, cubic(c, w_of, r.w, m.dims[3]), (const int64_t[]){0, 2, 1}, 3);
     r.inside = rw2(c, "Unsqueeze", exist(c, w_of, r.w), rw_list(c, (const int64_t[]){1}, 1));
-    r.inside = rw2(c, "And", behind(c, exist(c, h_of, r.h)), r.inside);
+    r.inside = rw2(c, "And", with_last_axis(c, exist(c, h_of, r.h)), r.inside);
     r.scale[0] = rw2(c, "Div", f->given[3], f->given[2]);
     r.scale[1] = rw2(c, "Div", f->given[5], f->given[1]);
     xy = calloc((size_t)size[1] + 1, sizeof(*xy));
@@ -228,7 +229,7 @@ static const struct known {
 };
 
 /* $k in the form is size[k - 1] in the text. */
-static bool matches(const char *text, const char *form, const int64_t *size)
+static bool matches_form(const char *text, const char *form, const int64_t *size)
 {
     for (; *form && *text; form++) {
         char *end;
@@ -295,7 +296,7 @@ bool loop_known(struct run *r, const struct loop_known *l)
         if (l->n_state != k->n_state || v->rank != k->rank)
             continue;
         memcpy(size, v->dims + 1, sizeof(size) - sizeof(size[0]));
-        is = matches(f.text, k->text, size) && runs_by_row(c, &f, l->trips) &&
+        is = matches_form(f.text, k->text, size) && runs_by_row(c, &f, l->trips) &&
              k->fn(c, &f, size, l->out);
     }
     free(f.text);

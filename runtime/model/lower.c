@@ -117,7 +117,7 @@ static const struct {
     {"Xor", lower__binary},
 };
 
-static lower_fn *find(const char *op)
+static lower_fn *find_lowering(const char *op)
 {
     for (size_t i = 0; i < SH_ARRAY_LEN(TABLE); i++)
         if (strcmp(TABLE[i].op, op) == 0)
@@ -179,7 +179,7 @@ size_t lower__ints(struct lower *lo, const struct graph_node *n, const char *nam
     return k;
 }
 
-static bool is_trained(const struct lower *lo, const struct graph_value *v)
+static bool is_value_trained(const struct lower *lo, const struct graph_value *v)
 {
     return lo->training && v->is_param && v->dtype == SH_F32;
 }
@@ -191,11 +191,11 @@ static bool is_sent(const struct lower *lo, const struct graph_value *v)
 }
 
 /* A constant that training does not change. */
-static bool is_fixed(const struct lower *lo, uint32_t value)
+static bool is_value_fixed(const struct lower *lo, uint32_t value)
 {
     const struct graph_value *v = &lo->g->values[value];
 
-    return v->data && !is_trained(lo, v);
+    return v->data && !is_value_trained(lo, v);
 }
 
 bool lower__scalar(const struct lower *lo, uint32_t value, double *out)
@@ -204,7 +204,7 @@ bool lower__scalar(const struct lower *lo, uint32_t value, double *out)
     int64_t i;
     float f;
 
-    if (!is_fixed(lo, value) || graph_elements(v) != 1)
+    if (!is_value_fixed(lo, value) || graph_elements(v) != 1)
         return false;
     switch (v->dtype) {
     case SH_F32:
@@ -236,7 +236,7 @@ uint32_t lower__use_value(struct lower *lo, uint32_t value)
     t = ir_tensor(lo->ir, v->name, v->dtype, role, (uint32_t)v->rank, v->dims);
     info = ir_info(lo->ir, t);
     *(is_sent(lo, v) ? &info->sent : &info->data) = v->data;
-    if (is_trained(lo, v))
+    if (is_value_trained(lo, v))
         info->state = IR_PARAM;
     lo->tensor_of[value] = t;
     return t;
@@ -301,7 +301,7 @@ static void add_inputs(struct lower *lo)
     }
 }
 
-static bool listed(const uint32_t *list, uint32_t n, uint32_t t, const struct ir *ir)
+static bool is_in_list(const uint32_t *list, uint32_t n, uint32_t t, const struct ir *ir)
 {
     for (uint32_t i = 0; i < n; i++)
         if (ir_root(ir, list[i]) == ir_root(ir, t))
@@ -310,14 +310,14 @@ static bool listed(const uint32_t *list, uint32_t n, uint32_t t, const struct ir
 }
 
 /* An output has bytes of its own: neither an input's, nor a constant's, nor another output's. */
-static void add_output(struct lower *lo, uint32_t value)
+static void add_program_output(struct lower *lo, uint32_t value)
 {
     struct ir *ir = lo->ir;
     const char *name = lo->g->values[value].name;
     uint32_t t = lower__use_value(lo, value);
 
     if (ir_t(ir, ir_root(ir, t))->role != DEV_ROLE_ACT ||
-        listed(ir->outputs, ir->n_outputs, t, ir)) {
+        is_in_list(ir->outputs, ir->n_outputs, t, ir)) {
         struct dev_op op = ir_op(DEV_OP_COPY, name, 1, (uint32_t[]){t});
 
         t = ir_emit_like(ir, &op, t);
@@ -332,19 +332,19 @@ static void add_outputs(struct lower *lo)
     const struct graph *g = lo->g;
 
     for (uint32_t i = 0; i < g->n_outputs; i++)
-        add_output(lo, g->outputs[i]);
+        add_program_output(lo, g->outputs[i]);
     for (uint32_t i = 0; i < g->n_outputs; i++)
         if (g->values[g->outputs[i]].counted)
-            add_output(lo, g->values[g->outputs[i]].count);
+            add_program_output(lo, g->values[g->outputs[i]].count);
 }
 
-static void walk(struct lower *lo)
+static void walk_nodes(struct lower *lo)
 {
     const struct graph *g = lo->g;
 
     for (uint32_t i = 0; i < g->n_nodes && lo->ir->err.rc == SH_OK; i++) {
         const struct graph_node *n = &g->nodes[i];
-        lower_fn *fn = find(n->op);
+        lower_fn *fn = find_lowering(n->op);
 
         if (fn)
             fn(lo, n);
@@ -353,7 +353,7 @@ static void walk(struct lower *lo)
     }
 }
 
-static int prepare(struct lower *lo, struct sh_err *err)
+static int prepare_lower(struct lower *lo, struct sh_err *err)
 {
     const struct graph *g = lo->g;
 
@@ -383,10 +383,10 @@ int lower_graph(const struct graph *g, bool training, struct ir **out, struct sh
     *out = NULL;
     rc = ir_new(&lo.ir, err);
     if (!rc)
-        rc = prepare(&lo, err);
+        rc = prepare_lower(&lo, err);
     if (!rc) {
         add_inputs(&lo);
-        walk(&lo);
+        walk_nodes(&lo);
         add_outputs(&lo);
         ir_drop_unused(lo.ir);
         rc = ir_done(lo.ir, err);

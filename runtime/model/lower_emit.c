@@ -25,7 +25,7 @@ struct rows { /* of a constant */
     size_t bytes;
 };
 
-static void copy_rows(const void *ctx, void *to)
+static void copy_table_rows(const void *ctx, void *to)
 {
     const struct rows *r = ctx;
 
@@ -47,7 +47,7 @@ uint32_t lower__rows(struct lower *lo, const char *name, uint32_t x, int64_t fir
     d.dims[0] = n;
     return ir_later(lo->ir, &d,
                     ir_name(lo->ir, "%s#%lld+%lld", root, (long long)first, (long long)n),
-                    copy_rows, r);
+                    copy_table_rows, r);
 }
 
 uint32_t lower__pad_axis(struct lower *lo, const char *name, uint32_t x, struct lower_pad p)

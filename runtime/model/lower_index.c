@@ -3,7 +3,7 @@
 #include "runtime/model/graph_int.h"
 #include "runtime/model/lower_int.h"
 
-static bool flag(struct lower *lo, const struct graph_node *n, const char *name)
+static bool node_flag(struct lower *lo, const struct graph_node *n, const char *name)
 {
     return lower__int(lo, n, name, 0) != 0;
 }
@@ -13,8 +13,8 @@ void lower__cumsum(struct lower *lo, const struct graph_node *n)
     struct dev_op op = lower__op(lo, n, DEV_OP_CUMSUM, 1);
 
     op.u.scan.axis = lower__int(lo, n, "axis", 0);
-    op.u.scan.exclusive = flag(lo, n, "exclusive");
-    op.u.scan.reverse = flag(lo, n, "reverse");
+    op.u.scan.exclusive = node_flag(lo, n, "exclusive");
+    op.u.scan.reverse = node_flag(lo, n, "reverse");
     lower__emit(lo, n, &op);
 }
 
@@ -34,8 +34,8 @@ void lower__topk(struct lower *lo, const struct graph_node *n)
     struct dev_op op = lower__op(lo, n, DEV_OP_TOPK, 1);
 
     op.u.topk.axis = lower__int(lo, n, "axis", 0);
-    op.u.topk.largest = flag(lo, n, "largest");
-    op.u.topk.last = flag(lo, n, "select_last_index");
+    op.u.topk.largest = node_flag(lo, n, "largest");
+    op.u.topk.last = node_flag(lo, n, "select_last_index");
     emit_two(lo, n, &op);
 }
 
@@ -63,7 +63,7 @@ void lower__scatter(struct lower *lo, const struct graph_node *n)
         if (strcmp(kind, KINDS[k]) == 0)
             op.u.scatter.kind = (enum dev_scatter)k;
     lower__emit(lo, n, &op);
-    ir_info(lo->ir, op.out[0])->skips = flag(lo, n, "skips");
+    ir_info(lo->ir, op.out[0])->skips = node_flag(lo, n, "skips");
 }
 
 /* ---- what the data choose: the second output says how many there are */
@@ -87,7 +87,7 @@ void lower__nms(struct lower *lo, const struct graph_node *n)
     struct dev_op op = lower__op(lo, n, DEV_OP_NMS, 2);
 
     op.u.nms.any_score = graph__attr(n, "score") == NULL;
-    op.u.nms.is_centred = flag(lo, n, "center_point_box");
+    op.u.nms.is_centred = node_flag(lo, n, "center_point_box");
     op.u.nms.most = lower__int(lo, n, "most", 1);
     op.u.nms.overlap = lower__float(lo, n, "overlap");
     op.u.nms.score = lower__float(lo, n, "score");

@@ -277,7 +277,7 @@ static uint32_t untransposed(const struct lower *lo, uint32_t v)
     return perm[k - 1] == (int64_t)k - 2 ? lo->g->nodes[w].in[0] : GRAPH_NONE;
 }
 
-static uint32_t operand(struct lower *lo, uint32_t value, bool may_turn, bool *trans)
+static uint32_t product_operand(struct lower *lo, uint32_t value, bool may_turn, bool *trans)
 {
     uint32_t from = may_turn ? untransposed(lo, value) : GRAPH_NONE;
 
@@ -309,8 +309,8 @@ void lower__matmul(struct lower *lo, const struct graph_node *n)
 
     op.u.matmul.alpha = 1.0f;
     memcpy(dims, y->dims, sizeof(dims));
-    op.in[0] = operand(lo, n->in[0], a->rank >= 2 && !flat, &op.u.matmul.trans_a);
-    op.in[1] = operand(lo, n->in[1], b->rank >= 2, &op.u.matmul.trans_b);
+    op.in[0] = product_operand(lo, n->in[0], a->rank >= 2 && !flat, &op.u.matmul.trans_a);
+    op.in[1] = product_operand(lo, n->in[1], b->rank >= 2, &op.u.matmul.trans_b);
     if (b->rank == 1) /* a column */
         op.in[1] = ir_alias(lo->ir, op.in[1], 2, (int64_t[]){b->dims[0], 1});
     if (a->rank == 1 && b->rank > 2) /* a row, for each matrix of b */
@@ -365,8 +365,8 @@ void lower__gemm(struct lower *lo, const struct graph_node *n)
     op.u.matmul.alpha = lower__float(lo, n, "alpha");
     op.u.matmul.trans_a = lower__int(lo, n, "transA", 0) != 0;
     op.u.matmul.trans_b = lower__int(lo, n, "transB", 0) != 0;
-    op.in[0] = operand(lo, n->in[0], true, &op.u.matmul.trans_a);
-    op.in[1] = operand(lo, n->in[1], true, &op.u.matmul.trans_b);
+    op.in[0] = product_operand(lo, n->in[0], true, &op.u.matmul.trans_a);
+    op.in[1] = product_operand(lo, n->in[1], true, &op.u.matmul.trans_b);
     c = gemm_c(lo, n, &op);
     t = ir_emit(lo->ir, &op, y->dtype, 2, y->dims);
     if (c != DEV_NONE)

@@ -73,8 +73,8 @@ struct between {
     uint32_t in, w, bias;
 };
 
-static bool is_between(const struct lower *lo, const struct graph_node *n, uint32_t axis,
-                       struct between *b)
+static bool is_between_scales(const struct lower *lo, const struct graph_node *n, uint32_t axis,
+                              struct between *b)
 {
     return lower__one_quant(lo, n, 1, lower__in(lo, n, 0)->dtype, &b->x) &&
            lower__one_quant(lo, n, 6, lower__out(lo, n)->dtype, &b->y) &&
@@ -142,7 +142,7 @@ static uint32_t add_parts(struct lower *lo, const struct graph_node *n, const st
     return y;
 }
 
-static uint32_t product(struct lower *lo, const struct graph_node *n, uint32_t a, uint32_t b)
+static uint32_t quant_product(struct lower *lo, const struct graph_node *n, uint32_t a, uint32_t b)
 {
     const struct graph_value *v = lower__out(lo, n);
     struct dev_op op = ir_op(DEV_OP_MATMUL, n->name, 4, (uint32_t[]){a, b, DEV_NONE, DEV_NONE});
@@ -174,7 +174,7 @@ void lower__matmul_integer(struct lower *lo, const struct graph_node *n)
         p.a_axis = ir_t(lo->ir, p.a)->rank - 1;
         p.b_axis = ir_t(lo->ir, p.b)->rank - 2;
         p.size = ir_t(lo->ir, p.a)->dims[p.a_axis];
-        y = add_parts(lo, n, &p, product);
+        y = add_parts(lo, n, &p, quant_product);
     }
     lower__is(lo, n, y);
 }
@@ -235,15 +235,15 @@ void lower__qlinear_matmul(struct lower *lo, const struct graph_node *n)
     struct between b;
     uint32_t in[8], x, w;
 
-    if (lower__in(lo, n, 3)->rank == 2 && is_between(lo, n, 1, &b)) {
+    if (lower__in(lo, n, 3)->rank == 2 && is_between_scales(lo, n, 1, &b)) {
         begin_between(lo, n, &b);
-        end_between(lo, n, &b, product(lo, n, b.in, b.w));
+        end_between(lo, n, &b, quant_product(lo, n, b.in, b.w));
         return;
     }
     lower__use_all(lo, n, 8, in);
     x = lower__centred(lo, n->name, in[0], in[2], 1);
     w = lower__centred(lo, n->name, in[3], in[5], 0);
-    rescale(lo, n, product(lo, n, x, w), in, (uint32_t[]){1, 0});
+    rescale(lo, n, quant_product(lo, n, x, w), in, (uint32_t[]){1, 0});
 }
 
 void lower__qlinear_conv(struct lower *lo, const struct graph_node *n)
@@ -252,7 +252,7 @@ void lower__qlinear_conv(struct lower *lo, const struct graph_node *n)
     struct between b;
     uint32_t in[9], x, w;
 
-    if (lower__in(lo, n, 3)->rank == 4 && is_between(lo, n, 0, &b)) {
+    if (lower__in(lo, n, 3)->rank == 4 && is_between_scales(lo, n, 0, &b)) {
         begin_between(lo, n, &b);
         end_between(lo, n, &b, lower__convolve(lo, n, b.in, b.w, b.bias));
         return;

@@ -177,7 +177,7 @@ static bool same_number(const struct lower *lo, const struct graph_node *a,
             memcmp(x->data, y->data, x->bytes) == 0);
 }
 
-static const struct graph_node *writer(const struct lower *lo, const struct graph_node *n)
+static const struct graph_node *quant_writer(const struct lower *lo, const struct graph_node *n)
 {
     const uint32_t w = lo->writer_of[n->in[0]];
 
@@ -207,13 +207,13 @@ static bool bounds(const struct lower *lo, const struct graph_node *n, float *lo
 static bool rounds(struct lower *lo, const struct graph_node *n, const struct graph_node **from,
                    float *low, float *high)
 {
-    const struct graph_node *w = writer(lo, n);
+    const struct graph_node *w = quant_writer(lo, n);
     const enum sh_dtype t = lower__in(lo, n, 0)->dtype;
 
     *low = t == SH_U8 ? 0.0f : -128.0f;
     *high = *low + 255.0f;
     for (int k = 0; k < 2 && w && bounds(lo, w, low, high); k++)
-        w = writer(lo, w);
+        w = quant_writer(lo, w);
     *from = w;
     return lo->training && dev_is8(t) && w && strcmp(w->op, "QuantizeLinear") == 0 &&
            same_number(lo, n, w, 1) && same_number(lo, n, w, 2) &&

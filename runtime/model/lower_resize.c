@@ -54,7 +54,7 @@ static bool read_resize(struct lower *lo, const struct graph_node *n, struct res
 }
 
 /* Where place x of the result lies in the input. */
-static double place(const struct resize *r, const struct axis *a, int64_t x)
+static double source_place(const struct resize *r, const struct axis *a, int64_t x)
 {
     const double in = (double)a->in, out = a->scale * in, half = ((double)x + 0.5) / a->scale - 0.5;
 
@@ -129,7 +129,7 @@ static void fill_axis(const struct resize *r, struct axis *a)
     const bool crops = strcmp(r->coords, "tf_crop_and_resize") == 0;
 
     for (int64_t x = 0; x < a->out; x++) {
-        double at = place(r, a, x), left;
+        double at = source_place(r, a, x), left;
 
         a->outside[x] = crops && (at < 0 || at > (double)(a->in - 1));
         a->any_outside |= a->outside[x];

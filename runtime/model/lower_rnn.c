@@ -134,7 +134,7 @@ static void read_rnn(struct rnn *r)
 
 /* ------------------------------------------------------------------ pieces */
 
-static uint32_t binary(struct rnn *r, enum dev_bin k, uint32_t a, uint32_t b)
+static uint32_t rnn_binary(struct rnn *r, enum dev_bin k, uint32_t a, uint32_t b)
 {
     return ir_binary(r->lo->ir, k, r->name, a, b, a);
 }
@@ -151,7 +151,7 @@ static uint32_t gate(struct rnn *r, uint32_t t, int64_t g, int64_t n)
 }
 
 /* f of clipped x */
-static uint32_t apply(struct rnn *r, const struct act *f, uint32_t x)
+static uint32_t apply_gate_act(struct rnn *r, const struct act *f, uint32_t x)
 {
     struct ir *ir = r->lo->ir;
     const enum dev_act act = ACTS[find_act(f->name)].act;
@@ -166,7 +166,7 @@ static uint32_t apply(struct rnn *r, const struct act *f, uint32_t x)
 }
 
 /* h op(w) + bias + residual */
-static uint32_t product(struct rnn *r, uint32_t h, uint32_t w, uint32_t bias, uint32_t residual)
+static uint32_t rnn_product(struct rnn *r, uint32_t h, uint32_t w, uint32_t bias, uint32_t residual)
 {
     struct dev_op op = ir_op(DEV_OP_MATMUL, r->name, 4, (uint32_t[]){h, w, bias, residual});
     const int64_t dims[2] = {ir_t(r->lo->ir, h)->dims[0], ir_t(r->lo->ir, w)->dims[0]};
@@ -185,27 +185,27 @@ static void gru_step(struct rnn *r, uint32_t x, uint32_t *h)
     uint32_t hr = DEV_NONE, zr, z, reset, g, rest;
 
     if (late) { /* the whole product first, then the reset */
-        hr = product(r, *h, r->r, r->rb, DEV_NONE);
+        hr = rnn_product(r, *h, r->r, r->rb, DEV_NONE);
         zr = gate(r, x, 0, 2);
-        zr = binary(r, DEV_BIN_ADD, zr, gate(r, hr, 0, 2));
+        zr = rnn_binary(r, DEV_BIN_ADD, zr, gate(r, hr, 0, 2));
     } else {
-        zr = product(r, *h, r->r, r->rb, gate(r, x, 0, 2));
+        zr = rnn_product(r, *h, r->r, r->rb, gate(r, x, 0, 2));
     }
-    zr = apply(r, &r->act[0], zr);
+    zr = apply_gate_act(r, &r->act[0], zr);
     z = gate(r, zr, 0, 1);
     reset = gate(r, zr, 1, 1);
     g = gate(r, x, 2, 1);
     if (late) {
-        rest = binary(r, DEV_BIN_MUL, gate(r, hr, 2, 1), reset);
-        g = binary(r, DEV_BIN_ADD, g, rest);
+        rest = rnn_binary(r, DEV_BIN_MUL, gate(r, hr, 2, 1), reset);
+        g = rnn_binary(r, DEV_BIN_ADD, g, rest);
     } else {
-        rest = binary(r, DEV_BIN_MUL, reset, *h);
-        g = product(r, rest, r->late_r, r->late_rb, g);
+        rest = rnn_binary(r, DEV_BIN_MUL, reset, *h);
+        g = rnn_product(r, rest, r->late_r, r->late_rb, g);
     }
-    g = apply(r, &r->act[1], g);
-    rest = binary(r, DEV_BIN_SUB, *h, g);
-    rest = binary(r, DEV_BIN_MUL, rest, z);
-    *h = binary(r, DEV_BIN_ADD, g, rest);
+    g = apply_gate_act(r, &r->act[1], g);
+    rest = rnn_binary(r, DEV_BIN_SUB, *h, g);
+    rest = rnn_binary(r, DEV_BIN_MUL, rest, z);
+    *h = rnn_binary(r, DEV_BIN_ADD, g, rest);
 }
 
 /* Gate k of the sums, with the part of the cell that its peephole shows. */
@@ -215,7 +215,7 @@ static uint32_t lstm_gate(struct rnn *r, uint32_t sums, int64_t k, uint32_t cell
 
     if (k == 3 || r->hole[k] == DEV_NONE)
         return y;
-    return binary(r, DEV_BIN_ADD, y, binary(r, DEV_BIN_MUL, cell, r->hole[k]));
+    return rnn_binary(r, DEV_BIN_ADD, y, rnn_binary(r, DEV_BIN_MUL, cell, r->hole[k]));
 }
 
 /* Nearly every LSTM: what the device has as one operation. */
@@ -237,23 +237,23 @@ static void plain_lstm_step(struct rnn *r, uint32_t sums, uint32_t *h, uint32_t 
 /* i, o, f, c: c' = f c + i g, h' = o tanh(c') */
 static void lstm_step(struct rnn *r, uint32_t x, uint32_t *h, uint32_t *cell)
 {
-    const uint32_t sums = product(r, *h, r->r, r->rb, x);
+    const uint32_t sums = rnn_product(r, *h, r->r, r->rb, x);
     uint32_t i, f, g, o;
 
     if (is_plain_lstm(r)) {
         plain_lstm_step(r, sums, h, cell);
         return;
     }
-    i = apply(r, &r->act[0], lstm_gate(r, sums, 0, *cell));
+    i = apply_gate_act(r, &r->act[0], lstm_gate(r, sums, 0, *cell));
     f = r->input_forget ? linear(r, -1.0f, 1.0f, i)
-                        : apply(r, &r->act[0], lstm_gate(r, sums, 2, *cell));
-    g = apply(r, &r->act[1], lstm_gate(r, sums, 3, *cell));
-    f = binary(r, DEV_BIN_MUL, f, *cell);
-    g = binary(r, DEV_BIN_MUL, i, g);
-    *cell = binary(r, DEV_BIN_ADD, f, g);
-    o = apply(r, &r->act[0], lstm_gate(r, sums, 1, *cell));
-    g = apply(r, &r->act[2], *cell);
-    *h = binary(r, DEV_BIN_MUL, o, g);
+                        : apply_gate_act(r, &r->act[0], lstm_gate(r, sums, 2, *cell));
+    g = apply_gate_act(r, &r->act[1], lstm_gate(r, sums, 3, *cell));
+    f = rnn_binary(r, DEV_BIN_MUL, f, *cell);
+    g = rnn_binary(r, DEV_BIN_MUL, i, g);
+    *cell = rnn_binary(r, DEV_BIN_ADD, f, g);
+    o = apply_gate_act(r, &r->act[0], lstm_gate(r, sums, 1, *cell));
+    g = apply_gate_act(r, &r->act[2], *cell);
+    *h = rnn_binary(r, DEV_BIN_MUL, o, g);
 }
 
 /* now: where the mask says so, else before. */
@@ -265,7 +265,7 @@ static uint32_t kept(struct rnn *r, uint32_t mask, uint32_t before, uint32_t now
 }
 
 /* Step t: the states go on. Returns what comes out. zero: [samples, hidden]. */
-static uint32_t step(struct rnn *r, int64_t t, uint32_t zero, uint32_t *h, uint32_t *cell)
+static uint32_t rnn_step(struct rnn *r, int64_t t, uint32_t zero, uint32_t *h, uint32_t *cell)
 {
     const uint32_t axis = r->layout ? 1 : 0, before = *h, cell_before = *cell;
     const int64_t dims[2] = {r->samples, r->gates * r->hidden};
@@ -277,7 +277,7 @@ static uint32_t step(struct rnn *r, int64_t t, uint32_t zero, uint32_t *h, uint3
     else if (r->gates == 3)
         gru_step(r, x, h);
     else
-        *h = apply(r, &r->act[0], product(r, *h, r->r, r->rb, x));
+        *h = apply_gate_act(r, &r->act[0], rnn_product(r, *h, r->r, r->rb, x));
     if (r->masks == DEV_NONE)
         return *h;
     mask = lower__cut(r->lo, r->name, r->masks, (struct lower_cut){0, t, 1, 1});
@@ -291,16 +291,16 @@ static uint32_t step(struct rnn *r, int64_t t, uint32_t zero, uint32_t *h, uint3
 
 /* ------------------------------------------------------------------ one direction */
 
-static uint32_t rows(struct rnn *r, uint32_t x, int64_t first, int64_t n)
+static uint32_t rnn_rows(struct rnn *r, uint32_t x, int64_t first, int64_t n)
 {
     return x == DEV_NONE ? x : lower__rows(r->lo, r->name, x, first, n);
 }
 
 /* Of direction d: the part of a parameter, without that axis. */
-static uint32_t part_of(struct rnn *r, uint32_t i, int64_t d)
+static uint32_t direction_part(struct rnn *r, uint32_t i, int64_t d)
 {
     const struct dev_tensor t = *ir_t(r->lo->ir, r->in[i]);
-    const uint32_t x = rows(r, r->in[i], d, 1);
+    const uint32_t x = rnn_rows(r, r->in[i], d, 1);
 
     return x == DEV_NONE ? x : ir_alias(r->lo->ir, x, t.rank - 1, &t.dims[1]);
 }
@@ -330,12 +330,13 @@ static void input_product(struct rnn *r, int64_t d)
     const int64_t n_rows = r->gates * r->hidden, n = r->steps * r->samples;
     const int64_t dims[3] = {r->layout ? r->samples : r->steps, r->layout ? r->steps : r->samples,
                              n_rows};
-    const uint32_t w = part_of(r, W, d), b = part_of(r, BIAS, d), wb = rows(r, b, 0, n_rows);
+    const uint32_t w = direction_part(r, W, d), b = direction_part(r, BIAS, d),
+                   wb = rnn_rows(r, b, 0, n_rows);
     uint32_t x;
 
-    r->rb = rows(r, b, n_rows, n_rows);
+    r->rb = rnn_rows(r, b, n_rows, n_rows);
     x = ir_alias(r->lo->ir, r->in[X], 2, (int64_t[]){n, r->width});
-    r->xw = ir_alias(r->lo->ir, product(r, x, w, wb, DEV_NONE), 3, dims);
+    r->xw = ir_alias(r->lo->ir, rnn_product(r, x, w, wb, DEV_NONE), 3, dims);
 }
 
 /* What every step reads, cut into the parts that it wants. */
@@ -344,16 +345,16 @@ static void step_parts(struct rnn *r, int64_t d)
     const int64_t h = r->hidden;
     uint32_t holes;
 
-    r->r = part_of(r, R, d);
-    holes = part_of(r, PEEPHOLE, d);
+    r->r = direction_part(r, R, d);
+    holes = direction_part(r, PEEPHOLE, d);
     for (int k = 0; k < 3; k++)
-        r->hole[k] = rows(r, holes, k * h, h);
+        r->hole[k] = rnn_rows(r, holes, k * h, h);
     if (r->gates != 3 || r->linear_before_reset)
         return;
-    r->late_r = rows(r, r->r, 2 * h, h);
-    r->r = rows(r, r->r, 0, 2 * h);
-    r->late_rb = rows(r, r->rb, 2 * h, h);
-    r->rb = rows(r, r->rb, 0, 2 * h);
+    r->late_r = rnn_rows(r, r->r, 2 * h, h);
+    r->r = rnn_rows(r, r->r, 0, 2 * h);
+    r->late_rb = rnn_rows(r, r->rb, 2 * h, h);
+    r->rb = rnn_rows(r, r->rb, 0, 2 * h);
 }
 
 /* The results: [steps, 1, samples, hidden] or [samples, steps, 1, hidden] */
@@ -377,7 +378,7 @@ static uint32_t direction(struct rnn *r, int64_t d, bool backward, uint32_t *h, 
     for (int64_t i = 0; i < l; i++) {
         const int64_t t = backward ? l - 1 - i : i;
 
-        steps[t] = ir_alias(r->lo->ir, step(r, t, zero, h, cell), 3, row);
+        steps[t] = ir_alias(r->lo->ir, rnn_step(r, t, zero, h, cell), 3, row);
     }
     y = ir_joined(r->lo->ir, r->name, steps, (uint32_t)l, axis);
     free(steps);
@@ -409,7 +410,7 @@ static void make_masks(struct rnn *r)
 }
 
 /* Output k of the node, from one tensor for each direction, which stand side by side along axis. */
-static void give(struct rnn *r, uint32_t k, uint32_t *t, uint32_t axis)
+static void give_output(struct rnn *r, uint32_t k, uint32_t *t, uint32_t axis)
 {
     if (k < r->n->n_out && r->n->out[k] != GRAPH_NONE)
         lower__gives(r->lo, r->n, k,
@@ -433,7 +434,7 @@ void lower__rnn(struct lower *lo, const struct graph_node *n)
     }
     if (lo->ir->err.rc)
         return;
-    give(&r, 0, y, r.layout ? 2 : 1);
-    give(&r, 1, h, r.layout ? 1 : 0);
-    give(&r, 2, cell, r.layout ? 1 : 0);
+    give_output(&r, 0, y, r.layout ? 2 : 1);
+    give_output(&r, 1, h, r.layout ? 1 : 0);
+    give_output(&r, 2, cell, r.layout ? 1 : 0);
 }

@@ -23,7 +23,7 @@ struct window {
 };
 
 /* false: a failure. */
-static bool read_window(struct lower *lo, const struct graph_node *n, struct window *w)
+static bool read_lower_window(struct lower *lo, const struct graph_node *n, struct window *w)
 {
     int64_t k[MAX_SPATIAL], s[MAX_SPATIAL], d[MAX_SPATIAL], p[2 * MAX_SPATIAL];
     const size_t n_k = lower__ints(lo, n, "kernel_shape", k, MAX_SPATIAL);
@@ -74,7 +74,7 @@ static uint32_t as_2d(struct lower *lo, uint32_t t)
 }
 
 /* Elements of an output along one axis. */
-static int64_t reach(const struct axis *a, int64_t in)
+static int64_t output_reach(const struct axis *a, int64_t in)
 {
     return (in + a->pad_begin + a->pad_end - (a->kernel - 1) * a->dilation - 1) / a->stride + 1;
 }
@@ -87,7 +87,7 @@ static uint32_t unfold(struct lower *lo, const char *name, uint32_t x, const str
                        int64_t groups)
 {
     const struct dev_tensor d = *ir_t(lo->ir, x);
-    const int64_t n = reach(a, d.dims[2]);
+    const int64_t n = output_reach(a, d.dims[2]);
     uint32_t part[DEV_MAX_IN];
 
     x = lower__pad_axis(lo, name, x, (struct lower_pad){2, a->pad_begin, a->pad_end});
@@ -156,7 +156,7 @@ static uint32_t planes_back(struct lower *lo, const char *name, uint32_t y, int6
 /* The window of a convolution. false: a failure. */
 static bool read_conv(struct lower *lo, const struct graph_node *n, struct window *w)
 {
-    if (read_window(lo, n, w) && w->n >= 3 && w->axis[0].kernel > DEV_MAX_IN)
+    if (read_lower_window(lo, n, w) && w->n >= 3 && w->axis[0].kernel > DEV_MAX_IN)
         lower__unsupported(lo, n, "a window of more than 32 along the depth is not supported");
     return lo->ir->err.rc == SH_OK;
 }
@@ -186,7 +186,7 @@ struct dev_conv lower__plane(struct lower *lo, const struct graph_node *n)
 {
     struct window w;
 
-    return read_window(lo, n, &w) ? last_plane(&w) : (struct dev_conv){.groups = 1};
+    return read_lower_window(lo, n, &w) ? last_plane(&w) : (struct dev_conv){.groups = 1};
 }
 
 void lower__conv(struct lower *lo, const struct graph_node *n)
@@ -198,8 +198,8 @@ void lower__conv(struct lower *lo, const struct graph_node *n)
 }
 
 /* Of the elements along an axis, `begin` and `end` are cut off: zeros are added where negative. */
-static uint32_t trim(struct lower *lo, const char *name, uint32_t x, uint32_t axis, int64_t begin,
-                     int64_t end)
+static uint32_t trim_axis(struct lower *lo, const char *name, uint32_t x, uint32_t axis,
+                          int64_t begin, int64_t end)
 {
     const int64_t n = ir_t(lo->ir, x)->dims[axis] - SH_MAX(begin, 0) - SH_MAX(end, 0);
 
@@ -210,8 +210,8 @@ static uint32_t trim(struct lower *lo, const char *name, uint32_t x, uint32_t ax
 
 /* The planes of x [N, D, ...] with stride - 1 planes of zeros between them, and `before` and
  * `after` around them. */
-static uint32_t spread(struct lower *lo, const char *name, uint32_t x, int64_t stride,
-                       int64_t before, int64_t after)
+static uint32_t spread_planes(struct lower *lo, const char *name, uint32_t x, int64_t stride,
+                              int64_t before, int64_t after)
 {
     struct dev_tensor d = *ir_t(lo->ir, x);
     const int64_t n = d.dims[1], inner = dev_axes_elements(&d, 2, d.rank);
@@ -219,14 +219,14 @@ static uint32_t spread(struct lower *lo, const char *name, uint32_t x, int64_t s
     x = ir_alias(lo->ir, x, 4, (int64_t[]){d.dims[0], n, 1, inner});
     x = lower__pad_axis(lo, name, x, (struct lower_pad){2, 0, stride - 1});
     x = ir_alias(lo->ir, x, 3, (int64_t[]){d.dims[0], n * stride, inner});
-    x = trim(lo, name, x, 1, -before, stride - 1 - after);
+    x = trim_axis(lo, name, x, 1, -before, stride - 1 - after);
     d.dims[1] = (n - 1) * stride + 1 + before + after;
     return ir_alias(lo->ir, x, d.rank, d.dims);
 }
 
 /* The other way round: y [N D, K M, H, W] -> [N, OD, M, H, W], sums where windows meet. */
-static uint32_t fold(struct lower *lo, const char *name, uint32_t y, const struct axis *a,
-                     int64_t groups, int64_t samples)
+static uint32_t fold_planes(struct lower *lo, const char *name, uint32_t y, const struct axis *a,
+                            int64_t groups, int64_t samples)
 {
     const struct dev_tensor d = *ir_t(lo->ir, y);
     const int64_t m = d.dims[1] / groups / a->kernel, last = (a->kernel - 1) * a->dilation;
@@ -238,10 +238,10 @@ static uint32_t fold(struct lower *lo, const char *name, uint32_t y, const struc
     for (int64_t k = 0; k < a->kernel; k++) {
         uint32_t part = lower__cut(lo, name, y, (struct lower_cut){3, k * m, 1, m});
 
-        part = spread(lo, name, part, a->stride, k * a->dilation, last - k * a->dilation);
+        part = spread_planes(lo, name, part, a->stride, k * a->dilation, last - k * a->dilation);
         sum = k == 0 ? part : ir_binary(lo->ir, DEV_BIN_ADD, name, sum, part, part);
     }
-    sum = trim(lo, name, sum, 1, a->pad_begin, a->pad_end);
+    sum = trim_axis(lo, name, sum, 1, a->pad_begin, a->pad_end);
     return ir_alias(
         lo->ir, sum, 5,
         (int64_t[]){samples, ir_t(lo->ir, sum)->dims[1], groups * m, d.dims[2], d.dims[3]});
@@ -279,7 +279,7 @@ static uint32_t transposed_plane(struct lower *lo, const struct graph_node *n,
         lower__unsupported(lo, n, "its padding leaves nothing but zeros");
     y = ir_emit(lo->ir, &op, SH_F32, 4, dims);
     for (uint32_t i = 0; i < 2; i++)
-        y = trim(lo, n->name, y, 2 + i, begin[i], end[i]);
+        y = trim_axis(lo, n->name, y, 2 + i, begin[i], end[i]);
     return y;
 }
 
@@ -299,7 +299,7 @@ void lower__conv_transpose(struct lower *lo, const struct graph_node *n)
                          (int64_t[]){x->dims[0] * x->dims[2], x->dims[1], x->dims[3], x->dims[4]});
         in[1] = unfold_weight(lo, n->name, in[1]);
         y = transposed_plane(lo, n, &w, in);
-        y = fold(lo, n->name, y, &w.axis[0], w.groups, x->dims[0]);
+        y = fold_planes(lo, n->name, y, &w.axis[0], w.groups, x->dims[0]);
         y = lower__turn(lo, n->name, y, DEPTH_FIRST);
     } else {
         in[0] = as_2d(lo, in[0]);
@@ -358,7 +358,7 @@ static uint32_t pool_all(struct lower *lo, const struct graph_node *n, uint32_t 
 }
 
 /* One window over everything. */
-static struct window whole(const struct graph_value *x)
+static struct window whole_window(const struct graph_value *x)
 {
     struct window w = {.n = x->rank - 2, .groups = 1};
 
@@ -381,13 +381,13 @@ void lower__pool(struct lower *lo, const struct graph_node *n)
 {
     struct window w;
 
-    if (read_window(lo, n, &w))
+    if (read_lower_window(lo, n, &w))
         pool_node(lo, n, strcmp(n->op, "MaxPool") == 0 ? DEV_OP_POOL_MAX : DEV_OP_POOL_AVG, &w);
 }
 
 void lower__global_pool(struct lower *lo, const struct graph_node *n)
 {
-    const struct window w = whole(lower__in(lo, n, 0));
+    const struct window w = whole_window(lower__in(lo, n, 0));
 
     pool_node(lo, n, strcmp(n->op, "GlobalMaxPool") == 0 ? DEV_OP_POOL_MAX : DEV_OP_POOL_AVG, &w);
 }
@@ -396,11 +396,11 @@ void lower__global_pool(struct lower *lo, const struct graph_node *n)
 void lower__lp_pool(struct lower *lo, const struct graph_node *n)
 {
     const int64_t p = lower__int(lo, n, "p", 2);
-    struct window w = whole(lower__in(lo, n, 0));
+    struct window w = whole_window(lower__in(lo, n, 0));
     double size = 1;
     uint32_t x;
 
-    if (strcmp(n->op, "LpPool") == 0 && !read_window(lo, n, &w))
+    if (strcmp(n->op, "LpPool") == 0 && !read_lower_window(lo, n, &w))
         return;
     w.count_include_pad = true;
     for (int i = 0; i < w.n; i++)

@@ -34,8 +34,8 @@ static struct graph_node *from(const struct masked *m, const struct graph_node *
 }
 
 /* Integers of a constant input; -1: it is none, or has too many. */
-static int numbers(const struct masked *m, const struct graph_node *n, uint32_t i,
-                   int64_t out[static MAX_AXES])
+static int node_numbers(const struct masked *m, const struct graph_node *n, uint32_t i,
+                        int64_t out[static MAX_AXES])
 {
     const struct graph_value *v =
         n && i < n->n_in && n->in[i] != GRAPH_NONE ? &m->g->values[n->in[i]] : NULL;
@@ -47,11 +47,11 @@ static int numbers(const struct masked *m, const struct graph_node *n, uint32_t 
 }
 
 /* Reshape to one axis. */
-static bool is_flat(const struct masked *m, const struct graph_node *n)
+static bool is_flattened(const struct masked *m, const struct graph_node *n)
 {
     int64_t to[MAX_AXES];
 
-    return n && numbers(m, n, 1, to) == 1 && to[0] == -1;
+    return n && node_numbers(m, n, 1, to) == 1 && to[0] == -1;
 }
 
 /* Does input i of n count the true elements of a mask? Of that mask; else GRAPH_NONE. */
@@ -65,7 +65,7 @@ static uint32_t counted_mask(const struct masked *m, const struct graph_node *n,
         return GRAPH_NONE;
     cast = from(m, sum, 0, "Cast");
     flat = from(m, cast, 0, "Reshape");
-    return is_flat(m, flat) ? flat->in[0] : GRAPH_NONE;
+    return is_flattened(m, flat) ? flat->in[0] : GRAPH_NONE;
 }
 
 /* The mask that the sizes of an Expand count, in the first of them. */
@@ -77,7 +77,8 @@ static uint32_t mask_of_sizes(const struct masked *m, const struct graph_node *e
 }
 
 /* Is the value what NonZero takes for x[mask]: the mask, or with axes of x behind its own? */
-static bool is_mask(const struct masked *m, const struct graph_node *non_zero, uint32_t mask)
+static bool is_non_zero_mask(const struct masked *m, const struct graph_node *non_zero,
+                             uint32_t mask)
 {
     const struct graph_node *expand, *more;
     uint32_t seen = 0;
@@ -88,14 +89,14 @@ static bool is_mask(const struct masked *m, const struct graph_node *non_zero, u
         return true;
     expand = from(m, non_zero, 0, "Expand");
     more = from(m, expand, 0, "Unsqueeze");
-    n = numbers(m, more, 1, axes);
+    n = node_numbers(m, more, 1, axes);
     for (int i = 0; i < n; i++)
         if (axes[i] >= -n && axes[i] < 0)
             seen |= 1u << (-axes[i] - 1);
     return n > 0 && seen == (1u << n) - 1 && more->in[0] == mask;
 }
 
-static bool is_turned(const struct graph_node *n)
+static bool is_axes_turned(const struct graph_node *n)
 {
     int64_t perm[SH_MAX_RANK];
     size_t k;
@@ -104,7 +105,7 @@ static bool is_turned(const struct graph_node *n)
            (k == 0 || (k == 2 && perm[0] == 1 && perm[1] == 0));
 }
 
-static int look_at(struct masked *m, struct graph_node *n, struct sh_err *err)
+static int look_at_scatter(struct masked *m, struct graph_node *n, struct sh_err *err)
 {
     struct graph_node *turn = from(m, n, 1, "Transpose"), *flat = from(m, n, 2, "Reshape"),
                       *expand = from(m, flat, 0, "Expand");
@@ -113,12 +114,12 @@ static int look_at(struct masked *m, struct graph_node *n, struct sh_err *err)
     uint32_t mask, *in;
     char *op[2];
 
-    if (!is_turned(turn) || !non_zero || !expand || !is_flat(m, flat) ||
+    if (!is_axes_turned(turn) || !non_zero || !expand || !is_flattened(m, flat) ||
         m->uses[flat->in[0]] != 1 || m->uses[n->in[2]] != 1 ||
         graph_str(n, "reduction", "none", &reduction, NULL) || strcmp(reduction, "none") != 0)
         return SH_OK;
     mask = mask_of_sizes(m, expand);
-    if (mask == GRAPH_NONE || !is_mask(m, non_zero, mask))
+    if (mask == GRAPH_NONE || !is_non_zero_mask(m, non_zero, mask))
         return SH_OK;
     op[0] = strdup("Identity");
     op[1] = strdup("PutMasked");
@@ -160,7 +161,7 @@ int graph__find_masked(struct graph *g, struct sh_err *err)
         m.uses[g->outputs[i]]++;
     for (uint32_t i = 0; i < g->n_nodes && rc == SH_OK; i++)
         if (strcmp(g->nodes[i].op, "ScatterND") == 0)
-            rc = look_at(&m, &g->nodes[i], err);
+            rc = look_at_scatter(&m, &g->nodes[i], err);
     free(m.writer);
     free(m.uses);
     return rc;

@@ -20,7 +20,7 @@ void names_fini(struct names *m)
     memset(m, 0, sizeof(*m));
 }
 
-static uint64_t hash(const struct names *m, const char *key)
+static uint64_t key_hash(const struct names *m, const char *key)
 {
     uint64_t h = m->seed ^ 0x9E3779B97F4A7C15u;
 
@@ -31,9 +31,9 @@ static uint64_t hash(const struct names *m, const char *key)
     return h ^ (h >> 32);
 }
 
-static struct names_slot *find(const struct names *m, const char *key)
+static struct names_slot *find_name_slot(const struct names *m, const char *key)
 {
-    size_t i = (size_t)hash(m, key) & (m->cap - 1);
+    size_t i = (size_t)key_hash(m, key) & (m->cap - 1);
 
     while (m->slots[i].key && strcmp(m->slots[i].key, key) != 0)
         i = (i + 1) & (m->cap - 1);
@@ -42,12 +42,12 @@ static struct names_slot *find(const struct names *m, const char *key)
 
 uint32_t names_get(const struct names *m, const char *key)
 {
-    const struct names_slot *s = m->cap ? find(m, key) : NULL;
+    const struct names_slot *s = m->cap ? find_name_slot(m, key) : NULL;
 
     return s && s->key ? s->number : NAMES_NONE;
 }
 
-static int grow(struct names *m, struct sh_err *err)
+static int grow_names(struct names *m, struct sh_err *err)
 {
     struct names bigger = {.cap = m->cap ? m->cap * 2 : FIRST_CAP, .n = m->n, .seed = m->seed};
 
@@ -56,7 +56,7 @@ static int grow(struct names *m, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a table of names");
     for (size_t i = 0; i < m->cap; i++)
         if (m->slots[i].key)
-            *find(&bigger, m->slots[i].key) = m->slots[i];
+            *find_name_slot(&bigger, m->slots[i].key) = m->slots[i];
     free(m->slots);
     *m = bigger;
     return SH_OK;
@@ -64,11 +64,11 @@ static int grow(struct names *m, struct sh_err *err)
 
 int names_put(struct names *m, const char *key, uint32_t number, struct sh_err *err)
 {
-    int rc = m->n * 2 >= m->cap ? grow(m, err) : SH_OK;
+    int rc = m->n * 2 >= m->cap ? grow_names(m, err) : SH_OK;
 
     if (rc)
         return rc;
-    *find(m, key) = (struct names_slot){key, number};
+    *find_name_slot(m, key) = (struct names_slot){key, number};
     m->n++;
     return SH_OK;
 }

@@ -36,17 +36,17 @@ struct again {
     size_t n_back; /* looks for what came back */
 };
 
-static size_t elements(const Onnx__TensorProto *t)
+static size_t again_elements(const Onnx__TensorProto *t)
 {
     return onnx_tensor_floats(t, MAX_ELEMENTS);
 }
 
-static double at(const struct of *x, size_t i)
+static double number_of_init(const struct of *x, size_t i)
 {
     return (double)param_number(x->data, (int64_t)i);
 }
 
-static bool same_axes(const struct of *x, const struct of *y)
+static bool are_axes_same(const struct of *x, const struct of *y)
 {
     return x->n == y->n && x->t->n_dims == y->t->n_dims &&
            (x->t->n_dims == 0 ||
@@ -54,19 +54,20 @@ static bool same_axes(const struct of *x, const struct of *y)
 }
 
 /* Such as people write: 0, 1, -0.5; equal by chance. */
-static bool is_round(const struct of *x)
+static bool are_numbers_round(const struct of *x)
 {
     bool is = true;
 
     for (size_t i = 0; i < x->n && is; i++)
-        is = at(x, i) * 4096 == trunc(at(x, i) * 4096);
+        is = number_of_init(x, i) * 4096 == trunc(number_of_init(x, i) * 4096);
     return is;
 }
 
 /* Single, and such as people write: 0.5, 0.07. */
 static bool is_typed(const struct of *x)
 {
-    return x->n == 1 && fabs(at(x, 0) * 1000 - round(at(x, 0) * 1000)) <= 1e-4;
+    return x->n == 1 &&
+           fabs(number_of_init(x, 0) * 1000 - round(number_of_init(x, 0) * 1000)) <= 1e-4;
 }
 
 /* ---------------------------------------------------------------- a line */
@@ -77,7 +78,8 @@ static bool is_on(const struct of *x, const struct of *y, double a, double b)
     bool is = true;
 
     for (size_t i = 0; i < x->n && is; i++)
-        is = fabs(a * at(y, i) + b - at(x, i)) <= SAME * fmax(fabs(a * at(y, i)), fabs(b));
+        is = fabs(a * number_of_init(y, i) + b - number_of_init(x, i)) <=
+             SAME * fmax(fabs(a * number_of_init(y, i)), fabs(b));
     return is;
 }
 
@@ -90,13 +92,16 @@ static double rounded(double x)
 }
 
 /* Three of them do not lie on one: most need no closer look. */
-static bool is_off(const struct of *x, const struct of *y)
+static bool is_off_line(const struct of *x, const struct of *y)
 {
     const size_t k = x->n / 3, m = 2 * k;
-    const double a = (at(x, k) - at(x, 0)) * (at(y, m) - at(y, 0)),
-                 b = (at(x, m) - at(x, 0)) * (at(y, k) - at(y, 0));
+    const double a = (number_of_init(x, k) - number_of_init(x, 0)) *
+                     (number_of_init(y, m) - number_of_init(y, 0)),
+                 b = (number_of_init(x, m) - number_of_init(x, 0)) *
+                     (number_of_init(y, k) - number_of_init(y, 0));
 
-    return fabs(a - b) > 1e-3 * (fabs(a) + fabs(b)) + 1e-6 * fabs(at(x, 0) * at(y, 0));
+    return fabs(a - b) >
+           1e-3 * (fabs(a) + fabs(b)) + 1e-6 * fabs(number_of_init(x, 0) * number_of_init(y, 0));
 }
 
 static bool find_line(const struct of *x, const struct of *y, double *a, double *b)
@@ -112,18 +117,20 @@ static bool find_line(const struct of *x, const struct of *y, double *a, double 
         if (is_on(x, y, *a, *b))
             return *b != -1 || !is_typed(x); /* -0.7 is more likely -t than t - 1 */
     }
-    if (y->n < MANY || is_off(x, y))
+    if (y->n < MANY || is_off_line(x, y))
         return false;
     for (size_t i = 1; i < y->n; i++) {
-        lo = at(y, i) < at(y, lo) ? i : lo;
-        hi = at(y, i) > at(y, hi) ? i : hi;
+        lo = number_of_init(y, i) < number_of_init(y, lo) ? i : lo;
+        hi = number_of_init(y, i) > number_of_init(y, hi) ? i : hi;
     }
     for (size_t i = 0; i < y->n; i++)
-        between += at(y, i) != at(y, lo) && at(y, i) != at(y, hi);
+        between += number_of_init(y, i) != number_of_init(y, lo) &&
+                   number_of_init(y, i) != number_of_init(y, hi);
     if (between < MANY / 2)
         return false;
-    *a = rounded((at(x, hi) - at(x, lo)) / (at(y, hi) - at(y, lo)));
-    *b = rounded(at(x, lo) - *a * at(y, lo));
+    *a = rounded((number_of_init(x, hi) - number_of_init(x, lo)) /
+                 (number_of_init(y, hi) - number_of_init(y, lo)));
+    *b = rounded(number_of_init(x, lo) - *a * number_of_init(y, lo));
     return *a != 0 && (*a != 1 || *b != 0) && isfinite(*a) && isfinite(*b) && is_on(x, y, *a, *b);
 }
 
@@ -152,7 +159,7 @@ static bool is_sure(const struct again *g, double a)
     return param_kinds_known(g->kinds) || fabs(a) == 2 || fabs(a) == 0.5;
 }
 
-static int put_line(struct again *g, const struct of *t, const struct of *of, double a, double b)
+static int put_affine(struct again *g, const struct of *t, const struct of *of, double a, double b)
 {
     const bool turns = a == -1 && b != 0; /* b - of */
     char *scale = NULL, *shift = NULL, *scaled = NULL;
@@ -179,22 +186,22 @@ static int put_line(struct again *g, const struct of *t, const struct of *of, do
 
 /* ---------------------------------------------------------------- functions of one */
 
-static double sigmoid(double x)
+static double sigmoid_of(double x)
 {
     return 1 / (1 + exp(-x));
 }
 
-static double softplus(double x)
+static double softplus_of(double x)
 {
     return x > 30 ? x : log1p(exp(x));
 }
 
-static double reciprocal(double x)
+static double reciprocal_of(double x)
 {
     return 1 / x;
 }
 
-static double positive(double x)
+static double positive_of(double x)
 {
     return fmax(x, 0);
 }
@@ -205,20 +212,25 @@ static const char *find_function(const struct of *x, const struct of *y)
     static const struct {
         const char *op;
         double (*of)(double);
-    } KNOWN[] = {{"Abs", fabs},          {"Exp", exp},
-                 {"Log", log},           {"Reciprocal", reciprocal},
-                 {"Relu", positive},     {"Sigmoid", sigmoid},
-                 {"Softplus", softplus}, {"Sqrt", sqrt},
+    } KNOWN[] = {{"Abs", fabs},
+                 {"Exp", exp},
+                 {"Log", log},
+                 {"Reciprocal", reciprocal_of},
+                 {"Relu", positive_of},
+                 {"Sigmoid", sigmoid_of},
+                 {"Softplus", softplus_of},
+                 {"Sqrt", sqrt},
                  {"Tanh", tanh}};
 
     for (size_t k = 0; k < SH_ARRAY_LEN(KNOWN); k++) {
         bool is = true, same = true;
 
         for (size_t i = 0; i < x->n && is; i++) {
-            const double of = KNOWN[k].of(at(y, i));
+            const double of = KNOWN[k].of(number_of_init(y, i));
 
-            is = fabs(of - at(x, i)) <= SAME * fabs(of);
-            same &= of == at(y, i); /* the absolute of what is above 0: a copy, onnx_tie.h */
+            is = fabs(of - number_of_init(x, i)) <= SAME * fabs(of);
+            same &= of ==
+                    number_of_init(y, i); /* the absolute of what is above 0: a copy, onnx_tie.h */
         }
         if (is && !same)
             return KNOWN[k].op;
@@ -227,18 +239,18 @@ static const char *find_function(const struct of *x, const struct of *y)
 }
 
 /* Is x the sum of all of y? */
-static bool is_sum(const struct of *x, const struct of *y)
+static bool is_sum_of_two(const struct of *x, const struct of *y)
 {
     double sum = 0, size = 0;
 
     for (size_t i = 0; i < y->n; i++) {
-        sum += at(y, i);
-        size += fabs(at(y, i));
+        sum += number_of_init(y, i);
+        size += fabs(number_of_init(y, i));
     }
-    return fabs(sum - at(x, 0)) <= SAME * fmin(size, 8 * fabs(sum));
+    return fabs(sum - number_of_init(x, 0)) <= SAME * fmin(size, 8 * fabs(sum));
 }
 
-static int put_sum(struct again *g, const struct of *t, const struct of *of)
+static int put_sum_of_two(struct again *g, const struct of *t, const struct of *of)
 {
     char *all = NULL;
     int rc = sh_asprintf(g->b.err, &all, "%s@sum", t->t->name);
@@ -252,7 +264,7 @@ static int put_sum(struct again *g, const struct of *t, const struct of *of)
 }
 
 /* One axis at most has more than one number: however it is turned, the order stays. */
-static bool is_vector(const struct of *x)
+static bool is_param_vector(const struct of *x)
 {
     size_t wide = 0;
 
@@ -261,9 +273,9 @@ static bool is_vector(const struct of *x)
     return wide <= 1;
 }
 
-static bool is_turned(const struct of *x, const struct of *y)
+static bool is_param_turned(const struct of *x, const struct of *y)
 {
-    return x->n == y->n && is_vector(x) && is_vector(y) && !same_axes(x, y) &&
+    return x->n == y->n && is_param_vector(x) && is_param_vector(y) && !are_axes_same(x, y) &&
            memcmp(x->data, y->data, x->n * sizeof(float)) == 0;
 }
 
@@ -273,8 +285,8 @@ static bool is_turned(const struct of *x, const struct of *y)
 static bool find_element(const struct of *x, const struct of *y, size_t *index, bool *negated)
 {
     for (*index = 0; x->n == 1 && y->t->n_dims == 1 && *index < y->n; ++*index) {
-        *negated = at(x, 0) == -at(y, *index);
-        if (*negated || at(x, 0) == at(y, *index))
+        *negated = number_of_init(x, 0) == -number_of_init(y, *index);
+        if (*negated || number_of_init(x, 0) == number_of_init(y, *index))
             return true;
     }
     return false;
@@ -320,7 +332,8 @@ static const char *find_op(const struct of *x, const struct of *y, const struct 
     bool is[] = {true, true, true};
 
     for (size_t i = 0; i < x->n && (is[0] || is[1] || is[2]); i++) {
-        const double p = at(y, i), q = at(z, i), r = at(x, i), by[] = {p * q, p + q, p - q};
+        const double p = number_of_init(y, i), q = number_of_init(z, i), r = number_of_init(x, i),
+                     by[] = {p * q, p + q, p - q};
 
         for (int k = 0; k < 3; k++)
             is[k] &= fabs(by[k] - r) <= SAME * (k ? fmax(fabs(p), fabs(q)) : fabs(p * q));
@@ -342,20 +355,20 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
     int rc = SH_OK;
 
     for (size_t k = 0; k < n && !g->b.gone[i] && !rc; k++) {
-        const bool alike = same_axes(t, list[k]);
+        const bool alike = are_axes_same(t, list[k]);
         const char *op = alike ? find_function(t, list[k]) : NULL;
 
         g->b.gone[i] = true;
         if (op)
             rc = onnx_build_node(&g->b, op, list[k]->t->name, NULL, t->t->name, 0);
-        else if (is_round(list[k])) /* of which only a function was looked for */
+        else if (are_numbers_round(list[k])) /* of which only a function was looked for */
             g->b.gone[i] = false;
         else if (alike && find_line(t, list[k], &a, &b))
-            rc = put_line(g, t, list[k], a, b);
-        else if (is_turned(t, list[k]))
+            rc = put_affine(g, t, list[k], a, b);
+        else if (is_param_turned(t, list[k]))
             rc = onnx_build_shaped(&g->b, "Reshape", list[k]->t->name, t->t);
-        else if (t->n == 1 && !alike && is_sum(t, list[k]))
-            rc = put_sum(g, t, list[k]);
+        else if (t->n == 1 && !alike && is_sum_of_two(t, list[k]))
+            rc = put_sum_of_two(g, t, list[k]);
         else if (!alike && find_element(t, list[k], &index, &negated))
             rc = put_element(g, t, list[k], index, negated);
         else
@@ -363,7 +376,8 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
     }
     for (size_t k = 0; k < n * n && !g->b.gone[i] && !rc && n <= MAX_ALIKE; k++) {
         const struct of *y = list[k / n], *z = list[k % n];
-        const bool alike = same_axes(t, y) && same_axes(t, z) && !is_round(y) && !is_round(z);
+        const bool alike = are_axes_same(t, y) && are_axes_same(t, z) && !are_numbers_round(y) &&
+                           !are_numbers_round(z);
         const char *op = alike ? find_op(t, y, z) : NULL;
 
         if (op) {
@@ -380,8 +394,8 @@ static bool may_be_of(const struct again *g, const struct of *t, uint32_t k)
     const struct of *of = &g->all[k];
 
     return of != t && of->data && !g->b.gone[k] &&
-           ((t->n == 1 && of->n <= MAX_SUM) || same_axes(t, of) || is_turned(t, of)) &&
-           !is_round(of);
+           ((t->n == 1 && of->n <= MAX_SUM) || are_axes_same(t, of) || is_param_turned(t, of)) &&
+           !are_numbers_round(of);
 }
 
 /* Is the name among those of a list? */
@@ -403,7 +417,7 @@ static bool is_said_function(const struct again *g, const struct of *t, uint32_t
 {
     const struct of *of = &g->all[k];
     const char *op =
-        of != t && of->data && !g->b.gone[k] && same_axes(t, of) ? find_function(t, of) : NULL;
+        of != t && of->data && !g->b.gone[k] && are_axes_same(t, of) ? find_function(t, of) : NULL;
     char name[16] = "";
 
     for (size_t i = 0; op && op[i] && i + 1 < sizeof(name); i++)
@@ -425,7 +439,7 @@ static bool has_come_back(const struct of *x, const char *said)
 
 /* Of those that it may be computed of: what `said` lists, or without it what has a module's
  * name. */
-static int look_at(struct again *g, size_t i, const char *said)
+static int look_at_param(struct again *g, size_t i, const char *said)
 {
     const struct of *t = &g->all[i];
     const struct of **list = calloc(g->b.n_file + 1, sizeof(*list));
@@ -462,10 +476,11 @@ static int look_for_negative(struct again *g, size_t i)
     char *name = NULL;
     int rc;
 
-    for (size_t k = 0; k < g->b.n_file && at(t, 0) != 0; k++) {
+    for (size_t k = 0; k < g->b.n_file && number_of_init(t, 0) != 0; k++) {
         const struct of *one = &g->all[k];
 
-        if (!one->named || !one->data || one->n != 1 || at(one, 0) != -at(t, 0))
+        if (!one->named || !one->data || one->n != 1 ||
+            number_of_init(one, 0) != -number_of_init(t, 0))
             continue;
         of = one;
         found++;
@@ -483,7 +498,7 @@ static int look_for_negative(struct again *g, size_t i)
     return rc;
 }
 
-static int see_all(struct again *g)
+static int see_params(struct again *g)
 {
     const Onnx__GraphProto *p = g->b.g;
     int rc = SH_OK;
@@ -496,7 +511,7 @@ static int see_all(struct again *g)
     onnx_source_walk(g->source);
     for (size_t i = 0; i < p->n_initializer && !rc; i++) {
         const Onnx__TensorProto *t = p->initializer[i];
-        const size_t n = elements(t);
+        const size_t n = again_elements(t);
 
         if (!n || names_get(&g->names, t->name) != NAMES_NONE ||
             names_get(&g->inputs, t->name) != NAMES_NONE)
@@ -509,7 +524,7 @@ static int see_all(struct again *g)
     return rc;
 }
 
-static int look_at_all(struct again *g)
+static int look_at_params(struct again *g)
 {
     const Onnx__GraphProto *p = g->b.g;
     const bool known = param_kinds_known(g->kinds);
@@ -518,12 +533,13 @@ static int look_at_all(struct again *g)
     for (size_t i = 0; i < p->n_value_info && known && !rc; i++) {
         const char *name = p->value_info[i]->name;
         const uint32_t k = name ? names_get(&g->names, name) : NAMES_NONE;
-        char *said = k != NAMES_NONE && g->all[k].data && !g->b.gone[k] && !is_round(&g->all[k])
-                         ? onnx_folded_from(p->value_info[i])
-                         : NULL;
+        char *said =
+            k != NAMES_NONE && g->all[k].data && !g->b.gone[k] && !are_numbers_round(&g->all[k])
+                ? onnx_folded_from(p->value_info[i])
+                : NULL;
 
         if (said)
-            rc = look_at(g, k, said);
+            rc = look_at_param(g, k, said);
         free(said);
     }
     for (size_t i = 0; i < g->b.n_file && !known && !rc; i++) {
@@ -531,9 +547,9 @@ static int look_at_all(struct again *g)
             continue;
         if (g->as_written && is_typed(&g->all[i]))
             rc = look_for_negative(g, i);
-        if (rc || g->b.gone[i] || is_round(&g->all[i]))
+        if (rc || g->b.gone[i] || are_numbers_round(&g->all[i]))
             continue;
-        rc = look_at(g, i, NULL);
+        rc = look_at_param(g, i, NULL);
         g->n_guessed += g->b.gone[i] && is_typed(&g->all[i]);
     }
     return rc;
@@ -552,9 +568,9 @@ int onnx_again(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     if (!rc)
         rc = onnx_build_init(&g.b, m->graph, err);
     if (!rc)
-        rc = see_all(&g);
+        rc = see_params(&g);
     if (!rc)
-        rc = look_at_all(&g);
+        rc = look_at_params(&g);
     if (!rc)
         rc = onnx_build_finish(&g.b);
     *n_guessed = g.n_guessed;

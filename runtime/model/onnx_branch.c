@@ -57,7 +57,7 @@ static int read_results(struct reader *r, const Onnx__GraphProto *g, uint32_t *o
 }
 
 /* Inputs of a body get values of their own, which its first node gives. */
-static int read_inputs(struct reader *r, const Onnx__GraphProto *g, uint32_t *out)
+static int read_branch_inputs(struct reader *r, const Onnx__GraphProto *g, uint32_t *out)
 {
     int rc = SH_OK;
 
@@ -74,8 +74,8 @@ static int read_inputs(struct reader *r, const Onnx__GraphProto *g, uint32_t *ou
     return rc;
 }
 
-static int add_node(struct reader *r, const char *label, const char *op, struct links l,
-                    const Onnx__NodeProto *attrs_of)
+static int add_branch_node(struct reader *r, const char *label, const char *op, struct links l,
+                           const Onnx__NodeProto *attrs_of)
 {
     struct graph_node n = {0};
     int rc = graph__node_init(&n, label, op, r->g->n_nodes, r->err);
@@ -99,7 +99,8 @@ static int add_node(struct reader *r, const char *label, const char *op, struct 
 }
 
 /* The nodes of g in a scope of its own. The first `given` values go to its inputs. */
-static int read_graph(struct reader *r, const Onnx__GraphProto *g, struct scope *s, struct links *l)
+static int read_branch_graph(struct reader *r, const Onnx__GraphProto *g, struct scope *s,
+                             struct links *l)
 {
     int rc = names_init(&s->names, r->err);
 
@@ -109,10 +110,12 @@ static int read_graph(struct reader *r, const Onnx__GraphProto *g, struct scope 
     if (s->is_body) {
         uint32_t *in = calloc(g->n_input + 1, sizeof(*in));
 
-        rc = in ? read_inputs(r, g, in) : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a body");
+        rc = in ? read_branch_inputs(r, g, in)
+                : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a body");
         if (!rc)
-            rc = add_node(r, s->label, "Body",
-                          (struct links){l->in, in, l->given, (uint32_t)g->n_input, 0, 0}, NULL);
+            rc = add_branch_node(r, s->label, "Body",
+                                 (struct links){l->in, in, l->given, (uint32_t)g->n_input, 0, 0},
+                                 NULL);
         free(in);
     }
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
@@ -143,7 +146,7 @@ static int read_attribute(struct reader *r, const Onnx__GraphProto *g, const cha
     if (!rc && ((g->n_input > 0 && !s.is_body) || g->n_sparse_initializer > 0))
         rc = SH_FAIL(r->err, SH_E_INVALID, "%s: a branch with inputs or sparse initializers",
                      s.label);
-    return rc ? rc : read_graph(r, g, &s, l);
+    return rc ? rc : read_branch_graph(r, g, &s, l);
 }
 
 static const Onnx__GraphProto *graph_of(const Onnx__NodeProto *p, const char *name)
@@ -191,7 +194,7 @@ int reader_if(struct reader *r, const Onnx__NodeProto *p)
     if (!rc)
         rc = mention_all(r, p->output, n, l.out);
     if (!rc)
-        rc = add_node(r, label, "If", l, NULL);
+        rc = add_branch_node(r, label, "If", l, NULL);
     free(l.in);
     free(l.out);
     return rc;
@@ -231,7 +234,7 @@ int reader_loop(struct reader *r, const Onnx__NodeProto *p)
     if (!rc)
         rc = mention_all(r, p->output, p->n_output, l.out);
     if (!rc)
-        rc = add_node(r, label, op, l, p);
+        rc = add_branch_node(r, label, op, l, p);
     free(l.in);
     free(l.out);
     return rc;

@@ -136,7 +136,7 @@ static int put_nodes(struct onnx_build *b)
 }
 
 /* Of those that the file has. */
-static void drop_initializers(const struct onnx_build *b)
+static void drop_built_initializers(const struct onnx_build *b)
 {
     Onnx__GraphProto *g = b->g;
     size_t kept = 0;
@@ -178,7 +178,7 @@ int onnx_build_finish(struct onnx_build *b)
     const int rc = b->n_nodes > 0 ? put_nodes(b) : SH_OK;
 
     if (!rc)
-        drop_initializers(b);
+        drop_built_initializers(b);
     return rc;
 }
 

@@ -41,7 +41,7 @@ bool onnx_call_is_param(const char *arg, const char *param)
     return is;
 }
 
-static bool is_called(const char *arg, const char *input)
+static bool is_call_of(const char *arg, const char *input)
 {
     return strcmp(arg, input) == 0 || onnx_call_is_param(arg, input);
 }
@@ -74,7 +74,7 @@ static bool is_among_args(const struct args *args, const char *input)
     bool is = false;
 
     for (size_t i = 0; i < args->n && !is; i++)
-        is = is_called(args->names[i], input);
+        is = is_call_of(args->names[i], input);
     return is;
 }
 
@@ -83,7 +83,7 @@ static bool is_among_inputs(const Onnx__NodeProto *n, const char *arg)
     bool is = false;
 
     for (size_t k = 0; k < n->n_input && !is; k++)
-        is = is_called(arg, input_of(n, k));
+        is = is_call_of(arg, input_of(n, k));
     return is;
 }
 
@@ -104,7 +104,7 @@ bool onnx_called_with(const Onnx__NodeProto *n, const char *call, size_t k,
     for (size_t i = 0; i < args.n; i++) {
         const char *one = args.names[i];
 
-        if (same ? is_called(one, input_of(n, k)) : !is_among_inputs(n, one)) {
+        if (same ? is_call_of(one, input_of(n, k)) : !is_among_inputs(n, one)) {
             if (same || others++ == which)
                 sh_strlcpy(name, one, ONNX_CALL_NAME);
         }

@@ -102,7 +102,7 @@ struct bound {
 };
 
 /* An initializer of that number. */
-static int add_number(struct clips *c, const char *name, float x)
+static int add_bound(struct clips *c, const char *name, float x)
 {
     float *data = malloc(sizeof(*data));
     char *copy = NULL;
@@ -136,7 +136,7 @@ static int find_bound(struct clips *c, const Onnx__NodeProto *n, int k, const ch
         return SH_OK;
     b->learns = true;
     if (names_get(&c->names, param) == NAMES_NONE) {
-        const int rc = add_number(c, param, b->x);
+        const int rc = add_bound(c, param, b->x);
 
         if (rc)
             return rc;
@@ -173,7 +173,7 @@ static int find_rest(struct clips *c, const Onnx__NodeProto *n, int k, const cha
         return SH_OK;
     rc = sh_asprintf(c->b.err, &b->name, "%s@%s", n->input[k], ONNX_FACTOR);
     if (!rc && names_get(&c->names, b->name) == NAMES_NONE)
-        rc = add_number(c, b->name, b->x);
+        rc = add_bound(c, b->name, b->x);
     b->learns = !rc;
     return rc;
 }
@@ -207,8 +207,8 @@ static int become(struct clips *c, Onnx__NodeProto *n, const char *op, const cha
 }
 
 /* One that is of the code stays, in a node of its own. */
-static int replace(struct clips *c, Onnx__NodeProto *n, const struct bound *low,
-                   const struct bound *high)
+static int replace_clip(struct clips *c, Onnx__NodeProto *n, const struct bound *low,
+                        const struct bound *high)
 {
     const char *lower = low->learns ? low->name : low->is ? n->input[LOW] : NULL;
     const char *upper = high->learns ? high->name : high->is ? n->input[HIGH] : NULL;
@@ -226,7 +226,7 @@ static int replace(struct clips *c, Onnx__NodeProto *n, const struct bound *low,
     return rc;
 }
 
-static int look_at(struct clips *c, Onnx__NodeProto *n)
+static int look_at_clip(struct clips *c, Onnx__NodeProto *n)
 {
     struct bound low = {.name = NULL}, high = {.name = NULL};
     char *call = NULL;
@@ -243,7 +243,7 @@ static int look_at(struct clips *c, Onnx__NodeProto *n)
     if (!rc)
         rc = find_rest(c, n, HIGH, call, &high, &low);
     if (!rc && (low.learns || high.learns))
-        rc = replace(c, n, &low, &high);
+        rc = replace_clip(c, n, &low, &high);
     free(low.name);
     free(high.name);
     free(call);
@@ -282,7 +282,7 @@ int onnx_clips(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     onnx_source_walk(source);
     for (size_t i = 0; i < g->n_node && rc == SH_OK && (c.as_written || param_kinds_known(kinds));
          i++)
-        rc = look_at(&c, g->node[i]);
+        rc = look_at_clip(&c, g->node[i]);
     if (!rc)
         rc = onnx_build_finish(&c.b);
     onnx_build_fini(&c.b);

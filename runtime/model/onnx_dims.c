@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const Onnx__TensorShapeProto *shape_of(const Onnx__ValueInfoProto *in)
+static const Onnx__TensorShapeProto *shape_of_input(const Onnx__ValueInfoProto *in)
 {
     bool is_tensor = in->type && in->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
                      in->type->tensor_type;
@@ -15,7 +15,7 @@ static const Onnx__TensorShapeProto *shape_of(const Onnx__ValueInfoProto *in)
 }
 
 /* "" where the axis has none. */
-static const char *name_of(const Onnx__TensorShapeProto__Dimension *d)
+static const char *name_of_dim(const Onnx__TensorShapeProto__Dimension *d)
 {
     bool has = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
 
@@ -26,10 +26,10 @@ static const char *name_of(const Onnx__TensorShapeProto__Dimension *d)
 static bool is_elsewhere(const Onnx__GraphProto *file, const char *name)
 {
     for (size_t i = 0; name[0] && i < file->n_input; i++) {
-        const Onnx__TensorShapeProto *s = shape_of(file->input[i]);
+        const Onnx__TensorShapeProto *s = shape_of_input(file->input[i]);
 
         for (size_t k = 1; s && k < s->n_dim; k++)
-            if (strcmp(name_of(s->dim[k]), name) == 0)
+            if (strcmp(name_of_dim(s->dim[k]), name) == 0)
                 return true;
     }
     return false;
@@ -58,7 +58,7 @@ static int read_symbol(const char *input, size_t axis, const char *name, struct 
 int onnx_dims_read(const Onnx__GraphProto *file, const Onnx__ValueInfoProto *in, struct graph *g,
                    int64_t dims[SH_MAX_RANK], struct sh_err *err)
 {
-    const Onnx__TensorShapeProto *s = shape_of(in);
+    const Onnx__TensorShapeProto *s = shape_of_input(in);
     char input[128];
     int rc = SH_OK;
 
@@ -69,8 +69,8 @@ int onnx_dims_read(const Onnx__GraphProto *file, const Onnx__ValueInfoProto *in,
         dims[i] = d->dim_value;
         if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) {
             dims[i] = GRAPH_BATCH;
-            if (i > 0 || is_elsewhere(file, name_of(d)))
-                rc = read_symbol(input, i, name_of(d), g, &dims[i], err);
+            if (i > 0 || is_elsewhere(file, name_of_dim(d)))
+                rc = read_symbol(input, i, name_of_dim(d), g, &dims[i], err);
         } else if (d->dim_value < 0) {
             rc = SH_FAIL(err, SH_E_INVALID, "axis %zu of input %s has size %lld", i, input,
                          (long long)d->dim_value);

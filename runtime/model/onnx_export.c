@@ -31,7 +31,7 @@ static bool same_shape(const Onnx__TensorProto *t, const struct sh_st_tensor *s)
     return true;
 }
 
-static void use(struct slot *s)
+static void use_slot(struct slot *s)
 {
     onnx_tensor_drop(s->t);
     s->t->has_raw_data = 1;
@@ -40,8 +40,8 @@ static void use(struct slot *s)
 }
 
 /* The data of a tensor that has them elsewhere, or in the state. */
-static int settle(struct slot *slot, struct onnx_source *source, const struct sh_st *state,
-                  struct sh_err *err)
+static int settle_slot(struct slot *slot, struct onnx_source *source, const struct sh_st *state,
+                       struct sh_err *err)
 {
     Onnx__TensorProto *t = slot->t;
     const struct sh_st_tensor *s = state && t->name ? sh_st_find(state, t->name) : NULL;
@@ -59,7 +59,7 @@ static int settle(struct slot *slot, struct onnx_source *source, const struct sh
     else if (onnx_tensor_is_external(t))
         rc = onnx_tensor_take(t, what, source, &slot->a, err);
     if (!rc && slot->a.data)
-        use(slot);
+        use_slot(slot);
     return rc;
 }
 
@@ -118,7 +118,7 @@ static int settle_one(struct copy *c, Onnx__TensorProto *t, const struct sh_st *
                       struct sh_err *err)
 {
     c->slots[c->n_slots].t = t;
-    return settle(&c->slots[c->n_slots++], c->source, state, err);
+    return settle_slot(&c->slots[c->n_slots++], c->source, state, err);
 }
 
 #define MAX_DEPTH 16 /* of branches and bodies in each other */

@@ -28,7 +28,7 @@ struct walk {
     struct sh_err *err;
 };
 
-static int bad(struct walk *w, const uint8_t *at, const char *why)
+static int bad_bytes(struct walk *w, const uint8_t *at, const char *why)
 {
     return SH_FAIL(w->err, SH_E_INVALID, "the file is not valid ONNX: %s at byte %zu", why,
                    (size_t)(at - w->base));
@@ -41,12 +41,12 @@ static int read_varint(struct walk *w, const uint8_t **p, const uint8_t *end, ui
     *out = 0;
     for (int shift = 0; shift < 64; shift += 7) {
         if (*p == end)
-            return bad(w, at, "it ends inside a number");
+            return bad_bytes(w, at, "it ends inside a number");
         *out |= (uint64_t)(**p & 0x7F) << shift;
         if (!(*(*p)++ & 0x80))
             return SH_OK;
     }
-    return bad(w, at, "a number is too long");
+    return bad_bytes(w, at, "a number is too long");
 }
 
 /* Length of the next field's content, and where it starts. */
@@ -72,10 +72,10 @@ static int read_content(struct walk *w, unsigned wire, const uint8_t **p, const 
         *len = 4;
         break;
     default:
-        rc = bad(w, at, "an unknown kind of field");
+        rc = bad_bytes(w, at, "an unknown kind of field");
     }
     if (!rc && *len > (uint64_t)(end - *p))
-        rc = bad(w, at, "it is cut off: a field is longer than what follows");
+        rc = bad_bytes(w, at, "it is cut off: a field is longer than what follows");
     return rc;
 }
 
@@ -105,7 +105,7 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d, con
     int rc = count_message(w, d);
 
     if (!rc && depth > MAX_DEPTH)
-        rc = bad(w, p, "it is nested too deeply");
+        rc = bad_bytes(w, p, "it is nested too deeply");
     while (rc == SH_OK && p < end) {
         const ProtobufCMessageDescriptor *sub;
         const ProtobufCFieldDescriptor *f;
@@ -114,7 +114,7 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d, con
 
         rc = read_varint(w, &p, end, &tag);
         if (!rc && (tag >> 3 == 0 || tag >> 3 > 0x1FFFFFFF))
-            rc = bad(w, at, "an impossible field number");
+            rc = bad_bytes(w, at, "an impossible field number");
         if (!rc)
             rc = read_content(w, tag & 7, &p, end, &len);
         if (rc)
@@ -122,13 +122,13 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *d, con
         f = protobuf_c_message_descriptor_get_field(d, (unsigned)(tag >> 3));
         sub = f && f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : hidden(d, tag >> 3, f);
         if (f && f->type == PROTOBUF_C_TYPE_STRING && (tag & 7) == 2 && len && memchr(p, 0, len))
-            rc = bad(w, at, "a text holds a zero byte");
+            rc = bad_bytes(w, at, "a text holds a zero byte");
         if (sub && (tag & 7) == 2) {
             size_t nr = f ? (size_t)(f - d->fields) : 64;
             uint64_t bit = nr < 64 ? (uint64_t)1 << nr : 0;
 
             if (f && f->label != PROTOBUF_C_LABEL_REPEATED && (seen & bit))
-                rc = bad(w, at, "a part is there twice");
+                rc = bad_bytes(w, at, "a part is there twice");
             seen |= bit;
             if (!rc)
                 rc = walk_message(w, sub, p, p + len, depth + 1);
@@ -165,7 +165,8 @@ static void budget_free(void *arg, void *p)
     free(p);
 }
 
-static int parse(const uint8_t *data, size_t bytes, Onnx__ModelProto **out, struct sh_err *err)
+static int parse_model(const uint8_t *data, size_t bytes, Onnx__ModelProto **out,
+                       struct sh_err *err)
 {
     struct sh_err why = {0};
     struct walk w = {.base = data, .err = &why};
@@ -203,7 +204,7 @@ int onnx_file_load(const char *path, bool beside, struct onnx_source **source,
     if (rc)
         return rc;
     data = onnx_source_model(*source, &bytes);
-    rc = parse(data, bytes, out, err);
+    rc = parse_model(data, bytes, out, err);
     if (!rc)
         rc = onnx_weights_bind(*out, *source, err);
     if (!rc)

@@ -26,7 +26,7 @@ struct forms {
 };
 
 /* Elements of a tensor of F32 that may be looked at; 0: it may not. */
-static size_t elements(const Onnx__TensorProto *t)
+static size_t form_elements(const Onnx__TensorProto *t)
 {
     return onnx_tensor_floats(t, MAX_ELEMENTS);
 }
@@ -38,14 +38,15 @@ static bool stays(const struct forms *f, size_t i)
     return f->b.gone[i] || !name || names_get(&f->inputs, name) != NAMES_NONE;
 }
 
-static bool same_axes(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
+static bool have_same_axes(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
 {
     return a->n_dims == b->n_dims &&
            (a->n_dims == 0 || memcmp(a->dims, b->dims, a->n_dims * sizeof(*a->dims)) == 0);
 }
 
 /* A new initializer with the axes of t. TAKES data. */
-static int add(struct forms *f, const char *name, const Onnx__TensorProto *t, float *data, size_t n)
+static int add_initializer(struct forms *f, const char *name, const Onnx__TensorProto *t,
+                           float *data, size_t n)
 {
     char *copy = NULL;
     int rc = sh_strdup(name, &copy, f->b.err);
@@ -65,17 +66,18 @@ static int name_param(struct forms *f, const char *param, const Onnx__TensorProt
 {
     const uint32_t of = names_get(&f->names, param);
     const Onnx__TensorProto *other = of == NAMES_NONE ? NULL : f->b.g->initializer[of];
-    const uint8_t *data =
-        other && elements(other) == elements(t) ? onnx_tensor_look(other, f->source) : NULL;
+    const uint8_t *data = other && form_elements(other) == form_elements(t)
+                              ? onnx_tensor_look(other, f->source)
+                              : NULL;
     int rc;
 
     *there = data;
-    for (size_t i = 0; i < elements(t) && *there; i++) {
+    for (size_t i = 0; i < form_elements(t) && *there; i++) {
         const float is = param_number(data, i);
 
         *there = fabsf((but_signs ? fabsf(is) : is) - x[i]) <= 1e-4f * (1 + fabsf(x[i]));
     }
-    if (!other || (*there && same_axes(other, t)))
+    if (!other || (*there && have_same_axes(other, t)))
         return sh_strdup(param, out, f->b.err);
     rc = sh_asprintf(f->b.err, out, "%s@%s", param, t->name);
     if (!rc && *there) {
@@ -113,7 +115,7 @@ static int add_steps(struct forms *f, const struct param_form *form, const char 
 static int look_at_form(struct forms *f, size_t i, const char *list)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = elements(t);
+    const size_t n = form_elements(t);
     const void *data = n ? onnx_tensor_look(t, f->source) : NULL;
     struct param_form form;
     char *name = NULL;
@@ -132,7 +134,7 @@ static int look_at_form(struct forms *f, size_t i, const char *list)
     }
     rc = name_param(f, form.param, t, x, param_form_loses_signs(&form), &name, &there);
     if (!rc && !there) {
-        rc = add(f, name, t, x, n);
+        rc = add_initializer(f, name, t, x, n);
         x = NULL;
     }
     if (!rc)
@@ -147,10 +149,10 @@ static int look_at_form(struct forms *f, size_t i, const char *list)
 /* ---------------------------------------------------------------- masks */
 
 /* t = param * (t != 0), of a mask whose name says that it is one. */
-static int add_mask(struct forms *f, size_t i, const char *param, const uint8_t *data)
+static int add_form_mask(struct forms *f, size_t i, const char *param, const uint8_t *data)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = elements(t);
+    const size_t n = form_elements(t);
     float *x = malloc(n * sizeof(*x)), *mask = malloc(n * sizeof(*mask));
     char *name = NULL, *with = NULL;
     bool there;
@@ -165,11 +167,11 @@ static int add_mask(struct forms *f, size_t i, const char *param, const uint8_t 
     if (!rc)
         rc = sh_asprintf(f->b.err, &with, "%s.mask", t->name);
     if (!rc && !there) {
-        rc = add(f, name, t, x, n);
+        rc = add_initializer(f, name, t, x, n);
         x = NULL;
     }
     if (!rc) {
-        rc = add(f, with, t, mask, n);
+        rc = add_initializer(f, with, t, mask, n);
         mask = NULL;
     }
     if (!rc)
@@ -195,7 +197,7 @@ static size_t count_zeros(const uint8_t *data, size_t n)
 /* Are its matrices 0 on one side of a diagonal, and nowhere else? */
 static bool is_triangle(const Onnx__TensorProto *t, const uint8_t *data)
 {
-    const int64_t n = (int64_t)elements(t), rows = t->n_dims > 1 ? t->dims[t->n_dims - 2] : 1,
+    const int64_t n = (int64_t)form_elements(t), rows = t->n_dims > 1 ? t->dims[t->n_dims - 2] : 1,
                   columns = t->n_dims > 1 ? t->dims[t->n_dims - 1] : n;
     int64_t first = columns, last = -rows; /* diagonals with other numbers */
     bool above = t->n_dims > 1, below = above;
@@ -234,7 +236,7 @@ static bool is_masked(const uint8_t *data, size_t n, size_t zeros)
 }
 
 /* Where element i of t lies in a tensor that is broadcast to it. */
-static size_t broadcast(const Onnx__TensorProto *t, const Onnx__TensorProto *of, size_t i)
+static size_t broadcast_index(const Onnx__TensorProto *t, const Onnx__TensorProto *of, size_t i)
 {
     size_t at = 0, step = 1;
 
@@ -273,12 +275,12 @@ static int look_at_pair(struct forms *f, size_t i, const char *list, const uint8
         const uint32_t at = names_get(&f->names, name[k]);
 
         of[k] = at < f->b.n_file && !f->b.gone[at] ? f->b.g->initializer[at] : NULL;
-        data[k] = of[k] && elements(of[k]) ? onnx_tensor_look(of[k], f->source) : NULL;
+        data[k] = of[k] && form_elements(of[k]) ? onnx_tensor_look(of[k], f->source) : NULL;
         is = data[k] && may_broadcast(t, of[k]);
     }
-    for (size_t e = 0; e < elements(t) && is; e++) {
-        const float a = param_number(data[0], (int64_t)broadcast(t, of[0], e)) *
-                        param_number(data[1], (int64_t)broadcast(t, of[1], e));
+    for (size_t e = 0; e < form_elements(t) && is; e++) {
+        const float a = param_number(data[0], (int64_t)broadcast_index(t, of[0], e)) *
+                        param_number(data[1], (int64_t)broadcast_index(t, of[1], e));
 
         is = fabsf(a - param_number(data[2], (int64_t)e)) <= 1e-6f * fabsf(a);
     }
@@ -293,7 +295,7 @@ static int look_at_pair(struct forms *f, size_t i, const char *list, const uint8
 static int look_at_product(struct forms *f, size_t i, const char *list)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = elements(t);
+    const size_t n = form_elements(t);
     const uint8_t *data = n ? onnx_tensor_look(t, f->source) : NULL;
     char param[PARAM_FORM_NAME];
     bool cuts;
@@ -303,11 +305,11 @@ static int look_at_product(struct forms *f, size_t i, const char *list)
         return rc;
     return data && param_form_product(t->name, list, f->kinds, param, &cuts) &&
                    (!cuts || is_triangle(t, data)) && is_masked(data, n, count_zeros(data, n))
-               ? add_mask(f, i, param, data)
+               ? add_form_mask(f, i, param, data)
                : SH_OK;
 }
 
-static bool are_equal(const uint8_t *data, size_t n)
+static bool are_bytes_equal(const uint8_t *data, size_t n)
 {
     return memcmp(data, data + sizeof(float), (n - 1) * sizeof(float)) == 0;
 }
@@ -319,7 +321,7 @@ struct number {
     uint32_t at;
 };
 
-static int by_size(const void *a, const void *b)
+static int by_row_size(const void *a, const void *b)
 {
     const struct number *x = a, *y = b;
 
@@ -332,7 +334,7 @@ static int add_signs(struct forms *f, size_t i, float *numbers, size_t n_numbers
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
     const int64_t of = (int64_t)n_numbers;
-    const size_t n = elements(t);
+    const size_t n = form_elements(t);
     const struct {
         const char *what;
         enum sh_dtype dtype;
@@ -373,7 +375,7 @@ static int add_signs(struct forms *f, size_t i, float *numbers, size_t n_numbers
 static int look_at_signs(struct forms *f, size_t i, const char *list)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = elements(t);
+    const size_t n = form_elements(t);
     const uint8_t *data = n >= MIN_ZEROS && param_form_signs(t->name, list, f->kinds)
                               ? onnx_tensor_look(t, f->source)
                               : NULL;
@@ -386,7 +388,7 @@ static int look_at_signs(struct forms *f, size_t i, const char *list)
     for (size_t k = 0; k < n && all; k++)
         all[k] = (struct number){fabsf(param_number(data, (int64_t)k)), (uint32_t)k};
     if (all)
-        qsort(all, n, sizeof(*all), by_size);
+        qsort(all, n, sizeof(*all), by_row_size);
     for (size_t k = 0; k < n && all && numbers && sign && index; k++) {
         const float x = param_number(data, all[k].at);
 
@@ -437,11 +439,12 @@ static int look_for_number(struct forms *f, size_t i, const char *param, const u
     for (uint32_t k = onnx_alike_next(&f->alike, (uint32_t)i);
          k < f->b.n_file && misses < MAX_MISSES && !rc; k = onnx_alike_next(&f->alike, k)) {
         const Onnx__TensorProto *u = g->initializer[k];
-        const uint8_t *more = !stays(f, k) && elements(u) > 1 && share_one(t, u)
+        const uint8_t *more = !stays(f, k) && form_elements(u) > 1 && share_one(t, u)
                                   ? onnx_tensor_look(u, f->source)
                                   : NULL;
 
-        if (!more || !are_equal(more, elements(u)) || memcmp(more, data, sizeof(float)) != 0) {
+        if (!more || !are_bytes_equal(more, form_elements(u)) ||
+            memcmp(more, data, sizeof(float)) != 0) {
             misses++;
             continue;
         }
@@ -450,7 +453,7 @@ static int look_for_number(struct forms *f, size_t i, const char *param, const u
             rc = x ? SH_OK : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate a number");
             if (!rc) {
                 memcpy(x, data, sizeof(*x));
-                rc = add(f, param, &one, x, 1);
+                rc = add_initializer(f, param, &one, x, 1);
             }
             if (!rc)
                 rc = put_expand(f, i, param);
@@ -479,20 +482,21 @@ static int look_for_blocks(struct forms *f, size_t i, const char *param, const u
         n *= (size_t)dims[k];
     }
     small.dims = dims;
-    x = n < elements(t) ? malloc(n * sizeof(*x)) : NULL;
+    x = n < form_elements(t) ? malloc(n * sizeof(*x)) : NULL;
     if (!x)
-        return n < elements(t) ? SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n)
-                               : SH_OK;
-    for (size_t e = 0; e < elements(t); e++)
-        x[broadcast(t, &small, e)] = param_number(data, (int64_t)e);
-    rc = add(f, param, &small, x, n);
+        return n < form_elements(t)
+                   ? SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n)
+                   : SH_OK;
+    for (size_t e = 0; e < form_elements(t); e++)
+        x[broadcast_index(t, &small, e)] = param_number(data, (int64_t)e);
+    rc = add_initializer(f, param, &small, x, n);
     return rc ? rc : put_expand(f, i, param);
 }
 
 static int look_at_expanded(struct forms *f, size_t i, const char *list)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i], *of = NULL;
-    const size_t n = elements(t);
+    const size_t n = form_elements(t);
     char param[PARAM_FORM_NAME];
     const uint8_t *data = n > 1 && param_form_expanded(t->name, list, f->kinds, param)
                               ? onnx_tensor_look(t, f->source)
@@ -505,11 +509,12 @@ static int look_at_expanded(struct forms *f, size_t i, const char *list)
     at = names_get(&f->names, param);
     of = at < f->b.g->n_initializer ? f->b.g->initializer[at] : NULL;
     if (!of)
-        return are_equal(data, n) ? look_for_number(f, i, param, data)
-                                  : look_for_blocks(f, i, param, data);
-    from = elements(of) && may_broadcast(t, of) ? onnx_tensor_look(of, f->source) : NULL;
+        return are_bytes_equal(data, n) ? look_for_number(f, i, param, data)
+                                        : look_for_blocks(f, i, param, data);
+    from = form_elements(of) && may_broadcast(t, of) ? onnx_tensor_look(of, f->source) : NULL;
     for (size_t e = 0; e < n && from; e++)
-        if (param_number(data, (int64_t)e) != param_number(from, (int64_t)broadcast(t, of, e)))
+        if (param_number(data, (int64_t)e) !=
+            param_number(from, (int64_t)broadcast_index(t, of, e)))
             from = NULL;
     return from ? put_expand(f, i, param) : SH_OK;
 }
@@ -519,7 +524,8 @@ static int look_at_expanded(struct forms *f, size_t i, const char *list)
 #define MAX_ROW 64u
 
 /* The softmax of logs, a row of n, from which the initializers in `of` are taken. */
-static int add_row(struct forms *f, const char *param, const uint32_t *of, const float *x, size_t n)
+static int add_softmax_row(struct forms *f, const char *param, const uint32_t *of, const float *x,
+                           size_t n)
 {
     const Onnx__TensorProto *first = f->b.g->initializer[of[0]];
     const Onnx__TensorProto row = {
@@ -534,7 +540,7 @@ static int add_row(struct forms *f, const char *param, const uint32_t *of, const
     if (!rc)
         rc = sh_asprintf(f->b.err, &soft, "%s@Softmax", first->name);
     if (!rc) {
-        rc = add(f, name, &row, logs, n);
+        rc = add_initializer(f, name, &row, logs, n);
         logs = NULL;
     }
     if (!rc)
@@ -576,7 +582,7 @@ struct row {
 };
 
 /* Takes the number of initializer k into the row. false: it is none of a softmax. */
-static bool take(struct forms *f, struct row *r, size_t k)
+static bool take_into_row(struct forms *f, struct row *r, size_t k)
 {
     const uint8_t *data = onnx_tensor_look(f->b.g->initializer[k], f->source);
 
@@ -588,7 +594,7 @@ static bool take(struct forms *f, struct row *r, size_t k)
     return r->sum <= 1 + SUM_ERROR;
 }
 
-static bool is_whole(const struct row *r)
+static bool is_softmax_whole(const struct row *r)
 {
     return r->n >= 2 && fabs(r->sum - 1) <= SUM_ERROR;
 }
@@ -611,17 +617,18 @@ static int look_at_taken(struct forms *f, size_t i, const char *list)
     struct row row = {.n = 0};
     int misses = 0;
 
-    if (elements(g->initializer[i]) != 1 ||
+    if (form_elements(g->initializer[i]) != 1 ||
         !param_form_taken(g->initializer[i]->name, list, f->kinds, param, from))
         return SH_OK;
-    for (uint32_t k = (uint32_t)i; k < f->b.n_file && misses < MAX_MISSES && !is_whole(&row);
+    for (uint32_t k = (uint32_t)i;
+         k < f->b.n_file && misses < MAX_MISSES && !is_softmax_whole(&row);
          k = onnx_alike_next(&f->alike, k)) {
-        if (stays(f, k) || elements(g->initializer[k]) != 1)
+        if (stays(f, k) || form_elements(g->initializer[k]) != 1)
             misses++;
-        else if (!take(f, &row, k))
+        else if (!take_into_row(f, &row, k))
             return SH_OK;
     }
-    return is_whole(&row) ? add_row(f, param, row.of, row.x, row.n) : SH_OK;
+    return is_softmax_whole(&row) ? add_softmax_row(f, param, row.of, row.x, row.n) : SH_OK;
 }
 
 /* ---------------------------------------------------------------- where nothing is said */
@@ -630,7 +637,7 @@ static int look_at_taken(struct forms *f, size_t i, const char *list)
 static int look_for_softmax(struct forms *f, size_t i)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = elements(t);
+    const size_t n = form_elements(t);
     const uint8_t *data =
         n >= 4 && param_is_folded(t->name) ? onnx_tensor_look(t, f->source) : NULL;
     struct param_form form;
@@ -638,7 +645,7 @@ static int look_for_softmax(struct forms *f, size_t i)
     float *x;
     int rc;
 
-    if (!data || are_equal(data, n))
+    if (!data || are_bytes_equal(data, n))
         return SH_OK;
     x = malloc(n * sizeof(*x));
     if (!x)
@@ -650,7 +657,7 @@ static int look_for_softmax(struct forms *f, size_t i)
     }
     rc = sh_asprintf(f->b.err, &name, "%s.logits", param_bare_name(t->name));
     if (!rc && names_get(&f->names, name) == NAMES_NONE) {
-        rc = add(f, name, t, x, n);
+        rc = add_initializer(f, name, t, x, n);
         x = NULL;
         if (!rc)
             rc = add_steps(f, &form, name, t->name, (int)t->n_dims);
@@ -662,7 +669,7 @@ static int look_for_softmax(struct forms *f, size_t i)
 }
 
 /* Numbers that nobody wrote: not all of them have two digits. */
-static bool is_drawn(const struct row *r)
+static bool is_row_drawn(const struct row *r)
 {
     bool is = false;
 
@@ -677,19 +684,19 @@ static int look_for_row(struct forms *f, size_t i)
     const Onnx__GraphProto *g = f->b.g;
     struct row row = {.n = 0};
 
-    for (size_t k = i; k < f->b.n_file && !is_whole(&row); k++)
-        if (stays(f, k) || elements(g->initializer[k]) != 1 ||
-            !param_is_folded(g->initializer[k]->name) || !take(f, &row, k))
+    for (size_t k = i; k < f->b.n_file && !is_softmax_whole(&row); k++)
+        if (stays(f, k) || form_elements(g->initializer[k]) != 1 ||
+            !param_is_folded(g->initializer[k]->name) || !take_into_row(f, &row, k))
             return SH_OK;
-    return row.n >= 3 && is_whole(&row) && is_drawn(&row)
-               ? add_row(f, "logits", row.of, row.x, row.n)
+    return row.n >= 3 && is_softmax_whole(&row) && is_row_drawn(&row)
+               ? add_softmax_row(f, "logits", row.of, row.x, row.n)
                : SH_OK;
 }
 
 static int look_for_mask(struct forms *f, size_t i)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = elements(t);
+    const size_t n = form_elements(t);
     const uint8_t *data =
         n && t->n_dims >= 2 && param_is_folded(t->name) ? onnx_tensor_look(t, f->source) : NULL;
     const size_t zeros = data ? count_zeros(data, n) : 0;
@@ -700,7 +707,7 @@ static int look_for_mask(struct forms *f, size_t i)
         return SH_OK;
     rc = sh_asprintf(f->b.err, &param, "%s@kept", t->name);
     if (!rc)
-        rc = add_mask(f, i, param, data);
+        rc = add_form_mask(f, i, param, data);
     free(param);
     return rc;
 }
@@ -749,7 +756,7 @@ static int look_at_unsaid(struct forms *f, int (*look)(struct forms *f, size_t i
     return rc;
 }
 
-static int look_at_all(struct forms *f)
+static int look_at_forms(struct forms *f)
 {
     const bool known = param_kinds_known(f->kinds);
     int rc = known ? look_at_said(f, look_at_form) : look_at_unsaid(f, look_for_softmax);
@@ -781,7 +788,7 @@ int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
         rc = names_put_first(&f.names, g->initializer[i]->name, (uint32_t)i, err);
     if (!rc)
-        rc = look_at_all(&f);
+        rc = look_at_forms(&f);
     if (!rc)
         rc = onnx_build_finish(&f.b);
     onnx_build_fini(&f.b);

@@ -127,7 +127,7 @@ int reader_attr(const struct reader *r, const Onnx__AttributeProto *a,
 /* ---------------------------------------------------------------- calls */
 
 /* The values of the caller under the names of the function. */
-static int bind(struct reader *r, struct scope *s)
+static int bind_call(struct reader *r, struct scope *s)
 {
     const Onnx__FunctionProto *f = s->func;
     const Onnx__NodeProto *call = s->call;
@@ -151,7 +151,7 @@ static int bind(struct reader *r, struct scope *s)
 }
 
 /* An output that is an input too needs a node of its own. */
-static int bind_outputs(struct reader *r, struct scope *s)
+static int bind_call_outputs(struct reader *r, struct scope *s)
 {
     const Onnx__FunctionProto *f = s->func;
     int rc = SH_OK;
@@ -216,9 +216,9 @@ int reader_call(struct reader *r, const Onnx__FunctionProto *f, const Onnx__Node
     if (!rc)
         rc = read_defaults(r, &s);
     if (!rc)
-        rc = bind(r, &s);
+        rc = bind_call(r, &s);
     if (!rc)
-        rc = bind_outputs(r, &s);
+        rc = bind_call_outputs(r, &s);
     r->scope = &s;
     for (size_t i = 0; i < f->n_node && rc == SH_OK; i++)
         rc = reader_node(r, f->node[i]);

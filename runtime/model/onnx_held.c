@@ -36,27 +36,27 @@ static bool is_detached(const char *arg)
     return !*end || (end[1] && end[1 + strspn(end + 1, "0123456789")] == '\0');
 }
 
-static bool is_called(const char *arg, const char *value)
+static bool is_call_name(const char *arg, const char *value)
 {
     return strcmp(arg, value) == 0 || onnx_call_is_param(arg, value);
 }
 
-static bool is_input(const Onnx__NodeProto *n, const char *arg)
+static bool is_input_of(const Onnx__NodeProto *n, const char *arg)
 {
     bool is = false;
 
     for (size_t k = 0; k < n->n_input && !is; k++)
-        is = is_called(arg, reader_text(n->input[k]));
+        is = is_call_name(arg, reader_text(n->input[k]));
     return is;
 }
 
-static bool is_argument(const char *call, const char *value)
+static bool is_call_argument(const char *call, const char *value)
 {
     char name[ONNX_CALL_NAME];
     bool is = false;
 
     for (const char *p = onnx_call_args(call); p && !is && (p = onnx_call_next(p, name));)
-        is = is_called(name, value);
+        is = is_call_name(name, value);
     return is;
 }
 
@@ -75,7 +75,7 @@ static bool lacks_others(const struct held *h, const Onnx__NodeProto *n, const c
     bool lacks = false;
 
     for (const char *p = onnx_call_args(call); p && !lacks && (p = onnx_call_next(p, name));)
-        lacks = !is_detached(name) && !is_input(n, name) &&
+        lacks = !is_detached(name) && !is_input_of(n, name) &&
                 (is_of_module(name) ? !v->writer : names_get(&h->names, name) == NAMES_NONE);
     return lacks;
 }
@@ -97,7 +97,7 @@ static bool is_held(const struct held *h, const Onnx__NodeProto *n, const char *
     const uint32_t v = names_get(&h->names, value);
     char name[ONNX_CALL_NAME];
 
-    if (v == NAMES_NONE || is_argument(call, value) || !is_of_another(&h->values[v], call))
+    if (v == NAMES_NONE || is_call_argument(call, value) || !is_of_another(&h->values[v], call))
         return false;
     return !lacks_others(h, n, call, &h->values[v]) ||
            (onnx_called_with(n, call, k, name) && is_detached(name));
@@ -106,7 +106,7 @@ static bool is_held(const struct held *h, const Onnx__NodeProto *n, const char *
 /* ---------------------------------------------------------------- nodes */
 
 /* The input reads a copy, which all uses without a gradient share. */
-static int hold(struct held *h, char **input)
+static int hold_input(struct held *h, char **input)
 {
     struct held_value *v = &h->values[names_get(&h->names, *input)];
     char *name = NULL;
@@ -145,13 +145,13 @@ static int hold_node(struct held *h, Onnx__NodeProto *n)
         for (size_t k = 0; k < n->n_input; k++)
             marks[k] = is_held(h, n, call, k);
         for (size_t k = 0; k < n->n_input && !rc; k++)
-            rc = marks[k] ? hold(h, &n->input[k]) : SH_OK;
+            rc = marks[k] ? hold_input(h, &n->input[k]) : SH_OK;
     }
     free(call);
     return rc;
 }
 
-static int add_value(struct held *h, const char *name, const Onnx__NodeProto *writer)
+static int add_held_value(struct held *h, const char *name, const Onnx__NodeProto *writer)
 {
     h->values[h->n].writer = writer;
     return names_put_first(&h->names, name, h->n++, h->err);
@@ -169,12 +169,12 @@ static int find_values(struct held *h)
     if (!rc && !h->values)
         rc = SH_FAIL(h->err, SH_E_NOMEM, "could not allocate a list of %zu values", n);
     for (size_t i = 0; i < g->n_input && !rc; i++)
-        rc = add_value(h, g->input[i]->name, NULL);
+        rc = add_held_value(h, g->input[i]->name, NULL);
     for (size_t i = 0; i < g->n_initializer && !rc; i++)
-        rc = add_value(h, g->initializer[i]->name, NULL);
+        rc = add_held_value(h, g->initializer[i]->name, NULL);
     for (size_t i = 0; i < g->n_node; i++)
         for (size_t k = 0; k < g->node[i]->n_output && !rc; k++)
-            rc = add_value(h, g->node[i]->output[k], g->node[i]);
+            rc = add_held_value(h, g->node[i]->output[k], g->node[i]);
     return rc;
 }
 

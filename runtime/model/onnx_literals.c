@@ -22,7 +22,7 @@ struct literals {
     struct names values; /* of inputs, and of what nodes give */
 };
 
-static bool is_number(const Onnx__TensorProto *t)
+static bool is_number_tensor(const Onnx__TensorProto *t)
 {
     bool is = t->data_type == sh_dtype_onnx(SH_F32) && t->name;
 
@@ -60,7 +60,8 @@ static bool was_called_without(const struct literals *l, const char *call, const
 }
 
 /* Input k of the node gets a constant with the numbers of t. */
-static int split(struct literals *l, Onnx__NodeProto *n, size_t k, const Onnx__TensorProto *t)
+static int split_literal(struct literals *l, Onnx__NodeProto *n, size_t k,
+                         const Onnx__TensorProto *t)
 {
     const void *from = onnx_tensor_look(t, l->source);
     float *data = from ? malloc(sizeof(*data)) : NULL;
@@ -84,7 +85,7 @@ static int split(struct literals *l, Onnx__NodeProto *n, size_t k, const Onnx__T
     return onnx_build_tensor(&l->b, name, SH_F32, t->dims, t->n_dims, data, sizeof(*data));
 }
 
-static int look_at(struct literals *l, Onnx__NodeProto *n)
+static int look_at_node(struct literals *l, Onnx__NodeProto *n)
 {
     char *call = NULL;
     int rc = SH_OK;
@@ -100,7 +101,7 @@ static int look_at(struct literals *l, Onnx__NodeProto *n)
         call = call ? call : onnx_call(n);
         if (call && was_called_without(l, call, name) &&
             (param_kind(l->kinds, name) || is_argument(l, call, l->b.g->initializer[i])))
-            rc = split(l, n, k, l->b.g->initializer[i]);
+            rc = split_literal(l, n, k, l->b.g->initializer[i]);
     }
     free(call);
     return rc;
@@ -115,7 +116,7 @@ static int see_computed(struct literals *l)
     int rc = names_init(&all, l->b.err);
 
     for (size_t i = 0; i < g->n_initializer && !rc; i++)
-        if (is_number(g->initializer[i]) && param_is_word(g->initializer[i]->name))
+        if (is_number_tensor(g->initializer[i]) && param_is_word(g->initializer[i]->name))
             rc = names_put_first(&all, g->initializer[i]->name, (uint32_t)i, l->b.err);
     for (size_t i = 0; i < g->n_value_info && !rc && all.n > 0; i++) {
         const char *name = g->value_info[i]->name;
@@ -130,13 +131,13 @@ static int see_computed(struct literals *l)
     return rc;
 }
 
-static int see_all(struct literals *l)
+static int see_literals(struct literals *l)
 {
     const Onnx__GraphProto *g = l->b.g;
     int rc = see_computed(l);
 
     for (size_t i = 0; i < g->n_initializer && !rc; i++)
-        if (is_number(g->initializer[i]) &&
+        if (is_number_tensor(g->initializer[i]) &&
             param_kind(l->kinds, g->initializer[i]->name) == GRAPH_SAID_PARAM)
             rc = names_put_first(&l->params, g->initializer[i]->name, (uint32_t)i, l->b.err);
     for (size_t i = 0; i < g->n_input && !rc && l->params.n > 0; i++)
@@ -159,9 +160,9 @@ int onnx_literals(Onnx__ModelProto *m, struct onnx_source *source, const struct 
         rc = onnx_build_init(&l.b, m->graph, err);
     onnx_source_walk(source);
     if (!rc && param_kinds_known(kinds))
-        rc = see_all(&l);
+        rc = see_literals(&l);
     for (size_t i = 0; i < m->graph->n_node && !rc && l.params.n > 0; i++)
-        rc = look_at(&l, m->graph->node[i]);
+        rc = look_at_node(&l, m->graph->node[i]);
     if (!rc)
         rc = onnx_build_finish(&l.b);
     onnx_build_fini(&l.b);
@@ -182,7 +183,7 @@ struct search {
     struct sh_err *err;
 };
 
-static int see_list(struct search *s, char *list)
+static int see_literal_list(struct search *s, char *list)
 {
     size_t n = 0;
     int rc = SH_OK;
@@ -210,13 +211,13 @@ static int see_there(struct search *s)
             rc = names_put_first(&s->there, s->g->node[i]->output[k], 0, s->err);
     for (size_t i = 0; i < s->g->n_value_info && !rc; i++) {
         s->lists[i] = onnx_folded_from(s->g->value_info[i]);
-        rc = s->lists[i] ? see_list(s, s->lists[i]) : SH_OK;
+        rc = s->lists[i] ? see_literal_list(s, s->lists[i]) : SH_OK;
     }
     return rc;
 }
 
 /* The modules that a parameter is in: of a.b.weight a.b and a. */
-static int see_modules(struct search *s, struct names *to, const char *param)
+static int see_literal_modules(struct search *s, struct names *to, const char *param)
 {
     const char *dot = strchr(param, '.');
     int rc = SH_OK;
@@ -246,16 +247,16 @@ static int see_all_modules(struct search *s)
         if (!k->key || k->number != GRAPH_SAID_PARAM)
             continue;
         if (names_get(&s->there, k->key) != NAMES_NONE)
-            rc = see_modules(s, &s->run, k->key);
+            rc = see_literal_modules(s, &s->run, k->key);
         else if (param_is_of_torch(k->key))
-            rc = see_modules(s, &s->idle, k->key);
+            rc = see_literal_modules(s, &s->idle, k->key);
     }
     return rc;
 }
 
 /* Is it of a module that was not run? Layers of PyTorch are not left out because of their numbers,
  * so one that has some, and nothing in the file, was not. */
-static bool is_idle(const struct search *s, const char *param)
+static bool is_module_idle(const struct search *s, const char *param)
 {
     char module[MAX_NAME];
 
@@ -272,7 +273,7 @@ static bool is_idle(const struct search *s, const char *param)
     return false;
 }
 
-static void forget(struct names *modules)
+static void forget_modules(struct names *modules)
 {
     for (size_t i = 0; i < modules->cap; i++)
         free((char *)(uintptr_t)modules->slots[i].key);
@@ -289,7 +290,7 @@ static uint32_t count_missing(const struct search *s, const char **name)
         const struct names_slot *k = &s->kinds->names.slots[i];
 
         if (!k->key || k->number != GRAPH_SAID_PARAM || param_is_of_torch(k->key) ||
-            names_get(&s->there, k->key) != NAMES_NONE || is_idle(s, k->key))
+            names_get(&s->there, k->key) != NAMES_NONE || is_module_idle(s, k->key))
             continue;
         *name = !*name || strcmp(k->key, *name) < 0 ? k->key : *name; /* in whatever order */
         n++;
@@ -310,7 +311,7 @@ static int count_merged(const struct search *s, uint32_t *out)
     for (size_t i = 0; i < s->g->n_initializer && !rc; i++) {
         const Onnx__TensorProto *t = s->g->initializer[i];
 
-        if (is_number(t) && param_kind(s->kinds, t->name) == GRAPH_SAID_PARAM)
+        if (is_number_tensor(t) && param_kind(s->kinds, t->name) == GRAPH_SAID_PARAM)
             rc = names_put_first(&numbers, t->name, (uint32_t)i, s->err);
     }
     for (size_t k = 0; k < s->g->n_node && !rc; k++)
@@ -397,8 +398,8 @@ int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
     if (!rc && missing > merged && is_any_gone(&s))
         sh_strlcpy(out, name, ONNX_LEFT_OUT);
     names_fini(&s.there);
-    forget(&s.run);
-    forget(&s.idle);
+    forget_modules(&s.run);
+    forget_modules(&s.idle);
     for (size_t i = 0; i < s.g->n_value_info && s.lists; i++)
         free(s.lists[i]);
     free(s.lists);

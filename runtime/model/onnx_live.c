@@ -23,7 +23,7 @@ static int see_inputs(const Onnx__GraphProto *g, struct names *live, struct sh_e
     return rc;
 }
 
-static int see_all(const Onnx__GraphProto *g, struct names *live, struct sh_err *err)
+static int see_live(const Onnx__GraphProto *g, struct names *live, struct sh_err *err)
 {
     int rc = names_init(live, err);
 
@@ -36,7 +36,7 @@ static int see_all(const Onnx__GraphProto *g, struct names *live, struct sh_err 
 }
 
 /* The list without those that are live, in place. Returns whether there were any. */
-static bool drop(const struct names *live, char *list)
+static bool drop_dead(const struct names *live, char *list)
 {
     char *to = list, *from = list; /* from here on it is not moved yet */
     bool any = false;
@@ -80,11 +80,11 @@ int onnx_live(Onnx__ModelProto *m, struct sh_err *err)
 
     if (!has_lists(m->graph))
         return SH_OK;
-    rc = see_all(m->graph, &live, err);
+    rc = see_live(m->graph, &live, err);
     for (size_t i = 0; i < m->graph->n_value_info && !rc; i++) {
         char *list = onnx_folded_from(m->graph->value_info[i]);
 
-        if (list && drop(&live, list))
+        if (list && drop_dead(&live, list))
             rc = onnx_fold_from(m->graph->value_info[i], list, err);
         free(list);
     }

@@ -51,8 +51,8 @@ static bool matrix_of(const Onnx__TensorProto *t, size_t *rows, size_t *cols)
     return wide == 2;
 }
 
-static bool is_turned(const Onnx__TensorProto *a, const Onnx__TensorProto *b, const uint8_t *x,
-                      const uint8_t *y)
+static bool is_data_turned(const Onnx__TensorProto *a, const Onnx__TensorProto *b, const uint8_t *x,
+                           const uint8_t *y)
 {
     size_t rows, cols, r, c;
 
@@ -67,7 +67,7 @@ static bool is_turned(const Onnx__TensorProto *a, const Onnx__TensorProto *b, co
 }
 
 /* Initializer i becomes what is made of `of`. */
-static int put(struct moved *m, uint32_t i, const Onnx__TensorProto *of, bool turned)
+static int put_moved(struct moved *m, uint32_t i, const Onnx__TensorProto *of, bool turned)
 {
     const Onnx__TensorProto *t = m->b.g->initializer[i];
     char *name = NULL;
@@ -89,7 +89,7 @@ static int put(struct moved *m, uint32_t i, const Onnx__TensorProto *of, bool tu
 }
 
 /* *done: initializer i is made of initializer `of` now. */
-static int try(struct moved *m, uint32_t i, uint32_t of, bool *done)
+static int try_moved(struct moved *m, uint32_t i, uint32_t of, bool *done)
 {
     const Onnx__TensorProto *t = m->b.g->initializer[i], *o = m->b.g->initializer[of];
     const size_t n = onnx_tensor_floats(t, MAX_ELEMENTS);
@@ -105,10 +105,10 @@ static int try(struct moved *m, uint32_t i, uint32_t of, bool *done)
     if (!x || !y)
         return SH_OK;
     same = memcmp(x, y, n * sizeof(float)) == 0;
-    if (!same && (t->n_dims == o->n_dims || !is_turned(t, o, x, y)))
+    if (!same && (t->n_dims == o->n_dims || !is_data_turned(t, o, x, y)))
         return SH_OK; /* one of as many axes that is turned: onnx_tie.h */
     *done = true;
-    return put(m, i, o, !same);
+    return put_moved(m, i, o, !same);
 }
 
 static int add_form(struct moved *m, const char *param, uint32_t i)
@@ -147,11 +147,11 @@ static int add_param(struct moved *m, const char *param, uint32_t i)
     rc = onnx_build_tensor(&m->b, name, SH_F32, t->dims, t->n_dims, data, bytes);
     if (!rc)
         rc = names_put(&m->names, name, (uint32_t)m->b.g->n_initializer - 1, m->b.err);
-    return rc ? rc : put(m, i, m->b.g->initializer[m->b.g->n_initializer - 1], false);
+    return rc ? rc : put_moved(m, i, m->b.g->initializer[m->b.g->n_initializer - 1], false);
 }
 
 /* Are all its numbers the same, and so maybe those of a parameter with fewer? */
-static bool is_uniform(const struct moved *m, uint32_t i)
+static bool is_init_uniform(const struct moved *m, uint32_t i)
 {
     const Onnx__TensorProto *t = m->b.g->initializer[i];
     const size_t bytes = onnx_tensor_floats(t, MAX_ELEMENTS) * sizeof(float);
@@ -160,7 +160,7 @@ static bool is_uniform(const struct moved *m, uint32_t i)
     return x && memcmp(x, x + sizeof(float), bytes - sizeof(float)) == 0;
 }
 
-static int look_at(struct moved *m, uint32_t i, const char *list)
+static int look_at_moved(struct moved *m, uint32_t i, const char *list)
 {
     const char *name = m->b.g->initializer[i]->name;
     struct param_move is;
@@ -172,12 +172,12 @@ static int look_at(struct moved *m, uint32_t i, const char *list)
         return SH_OK;
     own = names_get(&m->names, is.param);
     if (own != NAMES_NONE && names_get(&m->inputs, is.param) == NAMES_NONE)
-        rc = try(m, i, own, &done);
-    if (rc || done || (is.repeats && is_uniform(m, i)))
+        rc = try_moved(m, i, own, &done);
+    if (rc || done || (is.repeats && is_init_uniform(m, i)))
         return rc;
     for (size_t k = 0; k < m->n && !rc && !done && looks < MAX_LOOKS; k++)
         if (strcmp(m->forms[k].param, is.param) == 0) {
-            rc = try(m, i, m->forms[k].of, &done);
+            rc = try_moved(m, i, m->forms[k].of, &done);
             looks++;
         }
     if (rc || done)
@@ -211,13 +211,13 @@ static int read_lists(struct moved *m)
     return rc;
 }
 
-static int look_at_all(struct moved *m)
+static int look_at_all_moved(struct moved *m)
 {
     int rc = read_lists(m);
 
     onnx_source_walk(m->source);
     for (size_t k = 0; k < m->n_lists && rc == SH_OK; k++)
-        rc = look_at(m, m->lists[k].of, m->lists[k].list);
+        rc = look_at_moved(m, m->lists[k].of, m->lists[k].list);
     return rc;
 }
 
@@ -240,7 +240,7 @@ int onnx_moved(Onnx__ModelProto *model, struct onnx_source *source, const struct
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
         rc = names_put_first(&m.names, g->initializer[i]->name, (uint32_t)i, err);
     if (!rc)
-        rc = look_at_all(&m);
+        rc = look_at_all_moved(&m);
     if (!rc)
         rc = onnx_build_finish(&m.b);
     for (size_t i = 0; i < m.n; i++)

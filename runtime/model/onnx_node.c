@@ -50,8 +50,8 @@ static int read_string(struct reader *r, struct graph_node *n, const char *name,
 
 /* *unsupported is set for kinds that a graph has no place for. A list of texts is one text, with
  * commas. */
-static int read_attr(struct reader *r, struct graph_node *n, const Onnx__AttributeProto *p,
-                     bool *unsupported)
+static int read_onnx_attr(struct reader *r, struct graph_node *n, const Onnx__AttributeProto *p,
+                          bool *unsupported)
 {
     const Onnx__AttributeProto *a = NULL;
     int rc;
@@ -212,7 +212,7 @@ static int fill_value(struct reader *r, const Onnx__NodeProto *p, struct graph_n
     return rc;
 }
 
-static int read_links(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n)
+static int read_onnx_links(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n)
 {
     uint32_t *in = calloc(p->n_input + 1, sizeof(*in)),
              *out = calloc(p->n_output + 1, sizeof(*out));
@@ -232,7 +232,7 @@ static int read_links(struct reader *r, const Onnx__NodeProto *p, struct graph_n
 }
 
 /* A name for messages: of a function, behind that of its call. */
-static void node_name(const struct reader *r, const Onnx__NodeProto *p, char *out, size_t size)
+static void onnx_node_name(const struct reader *r, const Onnx__NodeProto *p, char *out, size_t size)
 {
     char clean[128];
 
@@ -247,13 +247,13 @@ int reader_mark(struct reader *r, struct graph_node *n)
     return rc || !r->scope->loop ? rc : graph_set_int(n, GRAPH_LOOP, r->scope->loop, r->err);
 }
 
-static int read_attrs(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n,
-                      bool *unsupported)
+static int read_onnx_attrs(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n,
+                           bool *unsupported)
 {
     int rc = SH_OK;
 
     for (size_t i = 0; i < p->n_attribute && rc == SH_OK; i++)
-        rc = read_attr(r, n, p->attribute[i], unsupported);
+        rc = read_onnx_attr(r, n, p->attribute[i], unsupported);
     return rc;
 }
 
@@ -261,7 +261,7 @@ int reader_attrs(struct reader *r, const Onnx__NodeProto *p, struct graph_node *
 {
     bool other;
 
-    return read_attrs(r, p, n, &other);
+    return read_onnx_attrs(r, p, n, &other);
 }
 
 int reader_node(struct reader *r, const Onnx__NodeProto *p)
@@ -281,15 +281,15 @@ int reader_node(struct reader *r, const Onnx__NodeProto *p)
         return reader_loop(r, p);
     if (f && !(standard && graph__op_known(type)))
         return reader_call(r, f, p);
-    node_name(r, p, name, sizeof(name));
+    onnx_node_name(r, p, name, sizeof(name));
     graph__clean(type, op, sizeof(op));
     rc = graph__node_init(&n, name, op, r->g->n_nodes, r->err);
     if (!rc)
-        rc = read_links(r, p, &n);
+        rc = read_onnx_links(r, p, &n);
     if (!rc && standard && strcmp(op, "ConstantOfShape") == 0)
         rc = fill_value(r, p, &n);
     else if (!rc && standard)
-        rc = read_attrs(r, p, &n, &unsupported);
+        rc = read_onnx_attrs(r, p, &n, &unsupported);
     if (!rc && standard && strcmp(op, "Gather") == 0)
         rc = reader_padding(r, p, &n);
     if (!rc && standard && !unsupported)

@@ -205,7 +205,7 @@ static int old_resize(struct reader *r, struct graph_node *n)
 
 /* PyTorch places corners by the sizes that come out, also where it writes the scales: 1.5 times 3
  * places are 4, of which the last one is the last of the input. To ONNX it lies at 3.5 of 4.5. */
-static int resize(struct reader *r, struct graph_node *n)
+static int normalise_resize(struct reader *r, struct graph_node *n)
 {
     if (strcmp(reader_text(r->model->producer_name), "pytorch") != 0)
         return SH_OK;
@@ -271,7 +271,7 @@ static const struct {
     {"PRelu", 7, old_prelu},
     {"Pow", 7, old_broadcast},
     {"Resize", 11, old_resize},
-    {"Resize", INT64_MAX, resize},
+    {"Resize", INT64_MAX, normalise_resize},
     {"RoiAlign", 16, old_roi_align},
     {"Scatter", INT64_MAX, scatter},
     {"SimplifiedLayerNormalization", INT64_MAX, simplified_norm},

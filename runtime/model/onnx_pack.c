@@ -43,7 +43,7 @@ static int move_out(struct pack *p, Onnx__TensorProto *t, struct sh_err *err)
     return rc;
 }
 
-static int put_header(FILE *f, const char *name, uint64_t bytes, struct sh_err *err)
+static int put_pack_header(FILE *f, const char *name, uint64_t bytes, struct sh_err *err)
 {
     char block[USTAR_BLOCK];
     int rc = ustar_write(name, bytes, 0, block, err);
@@ -63,7 +63,7 @@ static void put_zeros(FILE *f, uint64_t n)
 static int put_data(const struct pack *p, FILE *f, struct sh_err *err)
 {
     uint64_t at = 0;
-    int rc = put_header(f, DATA, p->bytes, err);
+    int rc = put_pack_header(f, DATA, p->bytes, err);
 
     for (size_t i = 0; i < p->n && rc == SH_OK; i++) {
         const struct moved *m = &p->moved[i];
@@ -78,8 +78,8 @@ static int put_data(const struct pack *p, FILE *f, struct sh_err *err)
     return rc;
 }
 
-static int write_all(const struct pack *p, const char *path, const Onnx__ModelProto *m,
-                     struct sh_err *err)
+static int write_pack(const struct pack *p, const char *path, const Onnx__ModelProto *m,
+                      struct sh_err *err)
 {
     struct atomic_file a = {0};
     uint64_t graph = onnx__model_proto__get_packed_size(m);
@@ -89,7 +89,7 @@ static int write_all(const struct pack *p, const char *path, const Onnx__ModelPr
         return SH_FAIL(err, SH_E_TOOBIG, "an ONNX file cannot hold %" PRIu64 " bytes", graph);
     rc = atomic_file_open(&a, path, err);
     if (!rc)
-        rc = put_header(a.f, MODEL, graph, err);
+        rc = put_pack_header(a.f, MODEL, graph, err);
     if (!rc) {
         onnx_file_put(a.f, m);
         put_zeros(a.f, ustar_padded(graph) - graph);
@@ -110,7 +110,7 @@ int onnx_pack_save(const char *path, Onnx__ModelProto *m, struct sh_err *err)
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
         rc = move_out(&p, g->initializer[i], err);
     if (!rc)
-        rc = write_all(&p, path, m, err);
+        rc = write_pack(&p, path, m, err);
     for (size_t i = 0; i < p.n; i++)
         p.moved[i].t->raw_data = p.moved[i].raw;
     free(p.moved);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 /* "...aten.embedding.default](args = (%table, %indices, 0), kwargs = {})"; -1 without a third. */
-static bool read_call(const char *call, int64_t *row)
+static bool read_embedding_call(const char *call, int64_t *row)
 {
     const char *at = strstr(call, "aten.embedding.default](args = ("), *end;
     long long k;
@@ -32,7 +32,7 @@ int reader_padding(struct reader *r, const Onnx__NodeProto *p, struct graph_node
     int64_t row;
     int rc = SH_OK;
 
-    if (call && !graph__attr(n, GRAPH_PADDING) && read_call(call, &row))
+    if (call && !graph__attr(n, GRAPH_PADDING) && read_embedding_call(call, &row))
         rc = graph_set_int(n, GRAPH_PADDING, row, r->err);
     free(call);
     return rc;

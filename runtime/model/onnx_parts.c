@@ -81,8 +81,8 @@ static bool are_same(struct parts *p, const struct along *l, const uint8_t *a, s
 }
 
 /* Do the end of one and the beginning of the other have the same numbers? */
-static bool overlap(struct parts *p, const struct along *l, const struct part *a,
-                    const struct part *b)
+static bool do_parts_overlap(struct parts *p, const struct along *l, const struct part *a,
+                             const struct part *b)
 {
     const struct along back = {l->axis, l->outer, l->inner, l->many, l->few};
     bool is = false;
@@ -95,8 +95,8 @@ static bool overlap(struct parts *p, const struct along *l, const struct part *a
 }
 
 /* a becomes what lies in b from `at` on. */
-static int take(struct parts *p, const struct part *a, const struct part *b, const struct along *l,
-                size_t at)
+static int gather_part(struct parts *p, const struct part *a, const struct part *b,
+                       const struct along *l, size_t at)
 {
     const int64_t n = (int64_t)l->few;
     int64_t *index = malloc(l->few * sizeof(*index));
@@ -121,7 +121,7 @@ static int take(struct parts *p, const struct part *a, const struct part *b, con
 }
 
 /* a stays as it is, under a name by which training it is refused. */
-static int refuse(struct parts *p, const struct part *a)
+static int refuse_part(struct parts *p, const struct part *a)
 {
     float *data = malloc(a->n * sizeof(*data));
     char *name = NULL, *copy = NULL;
@@ -155,7 +155,7 @@ static bool overlap_somewhere(struct parts *p, const struct part *a, const struc
         for (size_t i = 0; i < a->t->n_dims; i++)
             *(i < k ? &l.outer : i > k ? &l.inner : &l.few) *= i == k ? 1 : (size_t)a->t->dims[i];
         l.few = l.many = (size_t)a->t->dims[k];
-        is = overlap(p, &l, a, b);
+        is = do_parts_overlap(p, &l, a, b);
     }
     return is;
 }
@@ -166,7 +166,7 @@ static bool have_same_axes(const struct part *a, const struct part *b)
            memcmp(a->t->dims, b->t->dims, a->t->n_dims * sizeof(*a->t->dims)) == 0;
 }
 
-static int look_at(struct parts *p, const struct part *a, const struct part *b)
+static int look_at_part(struct parts *p, const struct part *a, const struct part *b)
 {
     const bool is_said = a->param[0];
     struct along l;
@@ -176,14 +176,14 @@ static int look_at(struct parts *p, const struct part *a, const struct part *b)
         strcmp(a->param, b->param) != 0)
         return SH_OK;
     if (is_said && a < b && have_same_axes(a, b))
-        return overlap_somewhere(p, a, b) ? refuse(p, a) : SH_OK;
+        return overlap_somewhere(p, a, b) ? refuse_part(p, a) : SH_OK;
     if (!find_axis(a->t, b->t, &l) || l.few > l.many)
         return SH_OK;
     while (at + l.few <= l.many && !are_same(p, &l, a->data, 0, b->data, at, l.few))
         at++;
     if (at + l.few <= l.many)
-        return take(p, a, b, &l, at);
-    return is_said && overlap(p, &l, a, b) ? refuse(p, a) : SH_OK;
+        return gather_part(p, a, b, &l, at);
+    return is_said && do_parts_overlap(p, &l, a, b) ? refuse_part(p, a) : SH_OK;
 }
 
 /* ---------------------------------------------------------------- which there are */
@@ -260,7 +260,7 @@ int onnx_parts(Onnx__ModelProto *m, struct onnx_source *source, const struct par
         rc = find_unsaid(&p);
     for (size_t i = 0; i < p.n; i++)
         for (size_t k = 0; k < p.n && rc == SH_OK; k++)
-            rc = look_at(&p, &p.all[i], &p.all[k]);
+            rc = look_at_part(&p, &p.all[i], &p.all[k]);
     if (!rc)
         rc = onnx_build_finish(&p.b);
     onnx_build_fini(&p.b);

@@ -58,7 +58,7 @@ bool reader_in_branch(const struct reader *r)
 }
 
 /* A branch and a body see what is around them. */
-static uint32_t look_up(const struct reader *r, const char *name)
+static uint32_t look_up_value(const struct reader *r, const char *name)
 {
     const struct scope *s = r->scope;
 
@@ -73,7 +73,7 @@ static uint32_t look_up(const struct reader *r, const char *name)
 
 uint32_t reader_find(const struct reader *r, const char *name)
 {
-    uint32_t v = look_up(r, name);
+    uint32_t v = look_up_value(r, name);
 
     return v == NAMES_NONE || v == READER_ABSENT ? GRAPH_NONE : v;
 }
@@ -86,7 +86,7 @@ int reader_mention(struct reader *r, const char *name, uint32_t *out)
     *out = GRAPH_NONE;
     if (!name || !name[0])
         return SH_OK;
-    *out = look_up(r, name);
+    *out = look_up_value(r, name);
     if (*out == READER_ABSENT)
         *out = GRAPH_NONE;
     else if (*out == NAMES_NONE && !s->up)
@@ -117,7 +117,7 @@ int reader_fresh(struct reader *r, const char *base, char mark, const char *suff
 
 /* ---------------------------------------------------------------- inputs and weights */
 
-static bool is_float(enum sh_dtype t)
+static bool is_float_dtype(enum sh_dtype t)
 {
     return t == SH_F32 || t == SH_F64 || t == SH_F16 || t == SH_BF16;
 }
@@ -135,7 +135,7 @@ static int read_initializer(struct reader *r, Onnx__TensorProto *t)
     if (!rc)
         rc = reader_new_value(r, reader_text(t->name), &a, &v);
     if (!rc)
-        r->g->values[v].is_param = is_float(r->g->values[v].dtype);
+        r->g->values[v].is_param = is_float_dtype(r->g->values[v].dtype);
     onnx_array_fini(&a);
     return rc;
 }
@@ -157,7 +157,7 @@ static int make_empty(struct reader *r, const char *name, struct onnx_array *a)
     return a->data ? SH_OK : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate an input");
 }
 
-static int read_input(struct reader *r, const Onnx__ValueInfoProto *in)
+static int read_graph_input(struct reader *r, const Onnx__ValueInfoProto *in)
 {
     const Onnx__TypeProto *type = in->type;
     const Onnx__TypeProto__Tensor *t;
@@ -203,7 +203,7 @@ static int read_values(struct reader *r)
 
         /* Old files list weights as inputs too; they are no inputs then. */
         if (v == NAMES_NONE || !r->g->values[v].data)
-            rc = read_input(r, g->input[i]);
+            rc = read_graph_input(r, g->input[i]);
     }
     return rc;
 }
@@ -236,7 +236,7 @@ static uint8_t said_of_original(const struct reader *r, const char *name)
                : GRAPH_SAID_NOTHING;
 }
 
-static bool is_zeros(const struct graph_value *v)
+static bool is_zero_constant(const struct graph_value *v)
 {
     bool is = v->dtype == SH_F32;
 
@@ -301,8 +301,9 @@ static int read_kinds(struct reader *r)
         if (v == NAMES_NONE || !r->g->values[v].data)
             continue;
         r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i], &r->kinds);
-        r->g->values[v].is_computed = is_float(r->g->values[v].dtype) && /* integers are of sizes */
-                                      onnx_is_computed(g->value_info[i], &r->kinds);
+        r->g->values[v].is_computed =
+            is_float_dtype(r->g->values[v].dtype) && /* integers are of sizes */
+            onnx_is_computed(g->value_info[i], &r->kinds);
         if (onnx_is_repeated(g->value_info[i], &r->kinds))
             read_repeated(&r->g->values[v]);
         if (onnx_is_shifted(g->value_info[i], &r->kinds, param)) {
@@ -311,7 +312,7 @@ static int read_kinds(struct reader *r)
             else
                 r->g->values[v].said = GRAPH_SAID_PARAM;
         }
-        if (is_zeros(&r->g->values[v]) && onnx_is_of_zeros(g->value_info[i], &r->kinds)) {
+        if (is_zero_constant(&r->g->values[v]) && onnx_is_of_zeros(g->value_info[i], &r->kinds)) {
             r->g->values[v].said = GRAPH_SAID_BUFFER;
             r->g->values[v].is_computed = false;
         }
@@ -343,7 +344,7 @@ static bool next_listed(const char **list, char *out, size_t size)
 }
 
 /* Does a name of a list stand for it, as it is or as it was? */
-static bool is_named(const char *one, const char *name)
+static bool is_named_so(const char *one, const char *name)
 {
     struct original original;
 
@@ -351,12 +352,12 @@ static bool is_named(const char *one, const char *name)
            (original_of(name, &original) && fnmatch(one, original.name, 0) == 0);
 }
 
-static bool is_listed(const char *list, const char *name)
+static bool is_name_listed(const char *list, const char *name)
 {
     char one[256];
 
     while (next_listed(&list, one, sizeof(one)))
-        if (is_named(one, name))
+        if (is_named_so(one, name))
             return true;
     return false;
 }
@@ -364,7 +365,7 @@ static bool is_listed(const char *list, const char *name)
 static bool names_any(const struct graph *g, const char *one)
 {
     for (uint32_t i = 0; i < g->n_values; i++)
-        if (g->values[i].data && is_named(one, g->values[i].name))
+        if (g->values[i].data && is_named_so(one, g->values[i].name))
             return true;
     return false;
 }
@@ -396,9 +397,9 @@ static void read_told(struct reader *r)
 
     for (uint32_t i = 0; i < r->g->n_values && (buffers[0] || params[0]); i++) {
         struct graph_value *v = &r->g->values[i];
-        const bool is_buffer = v->is_param && is_listed(buffers, v->name);
+        const bool is_buffer = v->is_param && is_name_listed(buffers, v->name);
 
-        if (!is_buffer && !(v->is_param && is_listed(params, v->name)))
+        if (!is_buffer && !(v->is_param && is_name_listed(params, v->name)))
             continue;
         v->said = is_buffer ? GRAPH_SAID_BUFFER : GRAPH_SAID_LEARNS;
         v->is_assumed = v->is_computed = false;
@@ -407,7 +408,7 @@ static void read_told(struct reader *r)
     note_unmatched(r->g, params);
 }
 
-static int read_outputs(struct reader *r)
+static int read_graph_outputs(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
     int rc = SH_OK;
@@ -467,7 +468,7 @@ static int read_model(struct reader *r, const char *path, bool beside)
     for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)
         rc = reader_node(r, g->node[i]);
     if (!rc)
-        rc = read_outputs(r);
+        rc = read_graph_outputs(r);
     if (!rc)
         rc = graph__sort(r->g, r->err);
     if (!rc)

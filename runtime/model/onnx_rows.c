@@ -48,13 +48,13 @@ static int by_numbers(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static bool are_equal(const struct part *x, const struct part *y)
+static bool are_parts_equal(const struct part *x, const struct part *y)
 {
     return x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0;
 }
 
 /* Elements of a tensor of F32 that may be looked at; 0: it may not. */
-static size_t elements(const struct rows *r, const Onnx__TensorProto *t)
+static size_t row_elements(const struct rows *r, const Onnx__TensorProto *t)
 {
     const size_t n = t->n_dims > 0 ? onnx_tensor_floats(t, MAX_BYTES / sizeof(float)) : 0;
 
@@ -73,8 +73,8 @@ struct with {
 };
 
 /* NAME = op(of, NAME@suffix). TAKES w->data. */
-static int replace(struct rows *r, const char *op, const char *name, const char *of, int64_t axis,
-                   struct with *w)
+static int replace_by_rows(struct rows *r, const char *op, const char *name, const char *of,
+                           int64_t axis, struct with *w)
 {
     char *made = NULL, *input = NULL;
     int rc = sh_asprintf(r->err, &made, "%s@%s", name, w->suffix);
@@ -103,7 +103,7 @@ static size_t number_rows(struct part *sorted, size_t n, int64_t *number, uint32
 
     qsort(sorted, n, sizeof(*sorted), by_numbers);
     for (size_t i = 0, head = 0; i < n; i++) { /* the head has the lowest number of its like */
-        if (!are_equal(&sorted[head], &sorted[i]))
+        if (!are_parts_equal(&sorted[head], &sorted[i]))
             head = i;
         number[sorted[i].number] = sorted[head].number;
     }
@@ -126,7 +126,7 @@ struct lines {
 };
 
 /* The table of n rows, as it lies: turned where rows are along an axis that is not the last. */
-static uint8_t *copy_rows(const struct lines *l, const uint32_t *first, size_t n)
+static uint8_t *copy_lines(const struct lines *l, const uint32_t *first, size_t n)
 {
     const size_t row = l->columns * sizeof(float);
     uint8_t *table = malloc(n * row);
@@ -163,14 +163,14 @@ static bool are_distances(const uint8_t *table, const struct lines *l, size_t n)
 }
 
 /* The table of the rows that differ, in place of t. TAKES number. *made: it has formed. */
-static int make_table(struct rows *r, uint32_t i, const struct lines *l, const uint32_t *first,
-                      size_t n, int64_t *number, bool *made)
+static int make_row_table(struct rows *r, uint32_t i, const struct lines *l, const uint32_t *first,
+                          size_t n, int64_t *number, bool *made)
 {
     const Onnx__TensorProto *t = r->g->initializer[i];
     const size_t n_index = t->n_dims - l->lead - l->last;
     int64_t dims[SH_MAX_RANK + 1], index[SH_MAX_RANK];
     struct with w = {"index", index, n_index, number, l->rows};
-    uint8_t *table = copy_rows(l, first, n);
+    uint8_t *table = copy_lines(l, first, n);
     const size_t n_dims = l->lead + 1 + l->last;
     char *name = NULL;
     int rc = table ? sh_asprintf(r->err, &name, "%s@rows", t->name)
@@ -183,7 +183,7 @@ static int make_table(struct rows *r, uint32_t i, const struct lines *l, const u
     memcpy(index, t->dims + l->lead, n_index * sizeof(*index));
     *made = !rc && param_is_scattered(table, (int)n_dims, dims) && !are_distances(table, l, n);
     if (*made)
-        rc = replace(r, "Gather", t->name, name, (int64_t)l->lead, &w);
+        rc = replace_by_rows(r, "Gather", t->name, name, (int64_t)l->lead, &w);
     else
         free(number);
     if (rc || !*made) {
@@ -196,7 +196,7 @@ static int make_table(struct rows *r, uint32_t i, const struct lines *l, const u
                              n * l->columns * sizeof(float));
 }
 
-static bool is_of_code(const struct rows *r, const Onnx__TensorProto *t)
+static bool is_tensor_of_code(const struct rows *r, const Onnx__TensorProto *t)
 {
     const uint32_t i = names_get(&r->said, t->name);
     const Onnx__ValueInfoProto *v = i != NAMES_NONE ? r->g->value_info[i] : NULL;
@@ -246,8 +246,8 @@ static int look_at_lines(struct rows *r, uint32_t i, const struct lines *l, size
                                   .number = (uint32_t)k};
     found = number_rows(sorted, l->rows, number, first);
     free(sorted);
-    if (found <= most && !is_of_code(r, r->g->initializer[i]))
-        rc = make_table(r, i, l, first, found, number, made);
+    if (found <= most && !is_tensor_of_code(r, r->g->initializer[i]))
+        rc = make_row_table(r, i, l, first, found, number, made);
     else
         free(number);
     free(first);
@@ -259,7 +259,7 @@ static int look_at_lines(struct rows *r, uint32_t i, const struct lines *l, size
 static int look_at_pairs(struct rows *r, uint32_t i, const uint8_t *data)
 {
     const Onnx__TensorProto *t = r->g->initializer[i];
-    const size_t n = elements(r, t);
+    const size_t n = row_elements(r, t);
     struct lines l = {.columns = 1};
     uint8_t *turned;
     bool made;
@@ -287,7 +287,7 @@ static int look_at_pairs(struct rows *r, uint32_t i, const uint8_t *data)
 static int look_at_rows(struct rows *r, uint32_t i)
 {
     const Onnx__TensorProto *t = r->g->initializer[i];
-    const size_t n = elements(r, t);
+    const size_t n = row_elements(r, t);
     const size_t columns = n ? (size_t)t->dims[t->n_dims - 1] : 1, rows = n / columns;
     const bool may = n && t->n_dims >= 2 && rows >= 2;
     const bool moved = may && param_is_moved(t->name);
@@ -306,7 +306,7 @@ static int look_at_rows(struct rows *r, uint32_t i)
 
 /* ---------------------------------------------------------------- the numbers of another */
 
-static bool is_vector(const Onnx__TensorProto *t)
+static bool is_init_vector(const Onnx__TensorProto *t)
 {
     int wide = 0;
 
@@ -316,7 +316,7 @@ static bool is_vector(const Onnx__TensorProto *t)
 }
 
 /* The same axes, but for those of 1: onnx_tie.h says which of those are one. */
-static bool are_alike(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
+static bool are_tensors_alike(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
 {
     size_t i = 0, k = 0;
 
@@ -337,8 +337,8 @@ static bool are_alike(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
 static bool is_shaped(const Onnx__TensorProto *t, const Onnx__TensorProto *of)
 {
     if (param_is_made_up(of->name))
-        return param_is_turned(of->name) && of->n_dims != t->n_dims && !is_vector(of);
-    return !param_is_buffer(of->name) && (is_vector(of) || !are_alike(of, t));
+        return param_is_turned(of->name) && of->n_dims != t->n_dims && !is_init_vector(of);
+    return !param_is_buffer(of->name) && (is_init_vector(of) || !are_tensors_alike(of, t));
 }
 
 static int make_shape(struct rows *r, uint32_t i, const char *of)
@@ -351,7 +351,8 @@ static int make_shape(struct rows *r, uint32_t i, const char *of)
         return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a shape");
     memcpy(shape, t->dims, t->n_dims * sizeof(*shape));
     r->b.gone[i] = true;
-    return replace(r, "Reshape", t->name, of, 0, &(struct with){"shape", &n, 1, shape, t->n_dims});
+    return replace_by_rows(r, "Reshape", t->name, of, 0,
+                           &(struct with){"shape", &n, 1, shape, t->n_dims});
 }
 
 static int look_at_shapes(struct rows *r)
@@ -365,7 +366,7 @@ static int look_at_shapes(struct rows *r)
         return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a list of %zu initializers", n);
     for (size_t i = 0; i < n; i++) {
         const Onnx__TensorProto *t = r->g->initializer[i];
-        const size_t size = elements(r, t);
+        const size_t size = row_elements(r, t);
         const uint8_t *data = size > 1 ? onnx_tensor_look(t, r->source) : NULL;
 
         if (data)
@@ -379,7 +380,7 @@ static int look_at_shapes(struct rows *r)
         const Onnx__TensorProto *of;
         const int64_t size = (int64_t)(list[i].bytes / sizeof(float));
 
-        if (!are_equal(&list[head], &list[i]))
+        if (!are_parts_equal(&list[head], &list[i]))
             head = i;
         of = r->g->initializer[list[head].number];
         if (i > head && list[i].follows && is_shaped(r->g->initializer[list[i].number], of) &&

@@ -40,7 +40,7 @@ struct onnx_source {
 
 /* ---------------------------------------------------------------- names */
 
-static bool is_inside(const char *name)
+static bool is_name_inside(const char *name)
 {
     return graph__name_ok(name) && sh_external_inside(name);
 }
@@ -53,7 +53,8 @@ static const char *without_dot(const char *name)
     return name;
 }
 
-static int add_file(struct onnx_source *s, const char *name, struct file f, struct sh_err *err)
+static int add_source_file(struct onnx_source *s, const char *name, struct file f,
+                           struct sh_err *err)
 {
     int rc = sh_grow(&s->files, &s->cap_files, s->n_files + 1, sizeof(*s->files),
                      ONNX_SOURCE_MAX_FILES, "files of a model", err);
@@ -101,7 +102,7 @@ static int add_packed(struct onnx_source *s, const struct ustar_entry *e, const 
 
     if (is_fork(name))
         return SH_OK;
-    if (!is_inside(name))
+    if (!is_name_inside(name))
         return no_pack(err, "has a file outside of it", name);
     if (names_get(&s->names, name) != NAMES_NONE)
         return no_pack(err, "has a file twice", name);
@@ -115,12 +116,12 @@ static int add_packed(struct onnx_source *s, const struct ustar_entry *e, const 
         if (!s->prefix)
             return SH_FAIL(err, SH_E_NOMEM, "could not allocate a path");
     }
-    return add_file(s, name, (struct file){.data = data, .bytes = (size_t)e->size}, err);
+    return add_source_file(s, name, (struct file){.data = data, .bytes = (size_t)e->size}, err);
 }
 
 /* Goes over the entries; *said is what the one before says of the next. */
-static int read_entry(struct onnx_source *s, size_t *at, struct ustar_entry *said, bool *is_end,
-                      struct sh_err *err)
+static int read_tar_entry(struct onnx_source *s, size_t *at, struct ustar_entry *said, bool *is_end,
+                          struct sh_err *err)
 {
     const uint8_t *base = s->map;
     struct ustar_entry e;
@@ -172,7 +173,7 @@ static int read_pack(struct onnx_source *s, struct sh_err *err)
     int rc = SH_OK;
 
     while (rc == SH_OK && !is_end)
-        rc = read_entry(s, &at, &said, &is_end, err);
+        rc = read_tar_entry(s, &at, &said, &is_end, err);
     if (!rc && !s->model)
         rc = no_pack(err, "has no .onnx file", NULL);
     if (!rc && s->model_bytes == 0)
@@ -226,7 +227,7 @@ static int map_beside(struct onnx_source *s, const char *what, const char *name,
     if (rc)
         return SH_FAIL(err, rc, "%s lies in \"%s\": %s", what, clean, why.msg);
     f.data = data;
-    rc = add_file(s, name, f, err);
+    rc = add_source_file(s, name, f, err);
     if (rc && data)
         munmap(data, f.bytes);
     return rc;
@@ -255,7 +256,7 @@ void onnx_source_close(void *source)
     free(s);
 }
 
-static int open_folder(struct onnx_source *s, const char *path, struct sh_err *err)
+static int open_source_folder(struct onnx_source *s, const char *path, struct sh_err *err)
 {
     const char *slash = strrchr(path, '/');
     char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
@@ -309,7 +310,7 @@ int onnx_source_open(const char *path, bool beside, struct onnx_source **out, st
                      "the ONNX file has %zu bytes, more than %zu: export it with external data",
                      s->model_bytes, ONNX_MAX_FILE_BYTES);
     if (!rc && beside && !s->prefix)
-        rc = open_folder(s, path, err);
+        rc = open_source_folder(s, path, err);
     if (rc)
         onnx_source_close(s);
     else

@@ -33,7 +33,7 @@ static size_t module_length(const char *name)
 }
 
 /* NULL: an exporter, or what restored parameters here, has made it. */
-static const char *name_of(const struct reader *r, size_t i)
+static const char *initializer_name(const struct reader *r, size_t i)
 {
     const char *name = reader_text(r->model->graph->initializer[i]->name);
 
@@ -42,11 +42,11 @@ static const char *name_of(const struct reader *r, size_t i)
 
 static struct module module_at(const struct reader *r, size_t from)
 {
-    struct module m = {.name = name_of(r, from), .from = from, .to = from + 1};
+    struct module m = {.name = initializer_name(r, from), .from = from, .to = from + 1};
 
     m.len = m.name ? module_length(m.name) : 0;
     for (size_t i = m.to; m.name && i < r->model->graph->n_initializer; i++) {
-        const char *name = name_of(r, i);
+        const char *name = initializer_name(r, i);
 
         if (name && (module_length(name) != m.len || strncmp(name, m.name, m.len) != 0))
             break;
@@ -70,9 +70,9 @@ static bool is_first_buffer(const struct graph_value *v)
 }
 
 /* NULL: it is not of the module, or not a constant of the graph. */
-static struct graph_value *value_at(struct reader *r, size_t i)
+static struct graph_value *initializer_value(struct reader *r, size_t i)
 {
-    const char *name = name_of(r, i);
+    const char *name = initializer_name(r, i);
     const uint32_t v = name ? names_get(&r->names, name) : NAMES_NONE;
 
     return v != NAMES_NONE && r->g->values[v].data ? &r->g->values[v] : NULL;
@@ -84,7 +84,7 @@ static void tell_module(struct reader *r, const struct module *m)
     bool certain = false;                   /* what comes behind integers is a buffer for sure */
 
     for (size_t i = m->from; i < m->to; i++) {
-        const struct graph_value *v = value_at(r, i);
+        const struct graph_value *v = initializer_value(r, i);
 
         if (v && param_is_of_torch(v->name))
             sure = i + 1;
@@ -96,7 +96,7 @@ static void tell_module(struct reader *r, const struct module *m)
         }
     }
     for (size_t i = m->from; i < m->to; i++) {
-        struct graph_value *v = value_at(r, i);
+        struct graph_value *v = initializer_value(r, i);
 
         if (v && i >= buffers) {
             v->said = GRAPH_SAID_BUFFER;
@@ -108,7 +108,7 @@ static void tell_module(struct reader *r, const struct module *m)
 }
 
 /* Every module once? `seen` has the names that end with a dot; OWNED, in `copies`. */
-static int see_modules(struct reader *r, struct names *seen, char **copies, bool *once)
+static int see_state_modules(struct reader *r, struct names *seen, char **copies, bool *once)
 {
     const size_t n = r->model->graph->n_initializer;
     int rc = SH_OK;
@@ -203,7 +203,7 @@ int reader_state(struct reader *r)
     if (rc)
         return rc;
     copies = calloc(n + 1, sizeof(*copies));
-    rc = copies ? see_modules(r, &seen, copies, &once)
+    rc = copies ? see_state_modules(r, &seen, copies, &once)
                 : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a list of %zu modules", n);
     for (size_t i = 0; i < n && rc == SH_OK && once; i++) {
         const struct module m = module_at(r, i);

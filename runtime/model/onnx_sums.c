@@ -29,24 +29,27 @@ struct split {
 };
 
 /* Elements of a tensor of F32 that may be looked at; 0: it may not. */
-static size_t elements(const Onnx__TensorProto *t)
+static size_t sum_elements(const Onnx__TensorProto *t)
 {
     return onnx_tensor_floats(t, MAX_ELEMENTS);
 }
 
-static double at(const uint8_t *x, const struct split *s, size_t o, size_t r, size_t c, size_t k)
+static double number_at_split(const uint8_t *x, const struct split *s, size_t o, size_t r, size_t c,
+                              size_t k)
 {
     return (double)param_number(x, (int64_t)(((o * s->rows + r) * s->columns + c) * s->inner + k));
 }
 
-static bool is_sum(const uint8_t *x, const struct split *s, double bound)
+static bool is_split_sum(const uint8_t *x, const struct split *s, double bound)
 {
     for (size_t o = 0; o < s->outer; o++)
         for (size_t r = 1; r < s->rows; r++)
             for (size_t c = 1; c < s->columns; c++)
                 for (size_t k = 0; k < s->inner; k++)
-                    if (!(fabs(at(x, s, o, r, c, k) - at(x, s, o, 0, c, k) - at(x, s, o, r, 0, k) +
-                               at(x, s, o, 0, 0, k)) <= bound))
+                    if (!(fabs(number_at_split(x, s, o, r, c, k) -
+                               number_at_split(x, s, o, 0, c, k) -
+                               number_at_split(x, s, o, r, 0, k) +
+                               number_at_split(x, s, o, 0, 0, k)) <= bound))
                         return false;
     return s->rows > 1 && s->columns > 1 &&
            s->outer * (s->rows - 1) * (s->columns - 1) * s->inner >= MIN_PROOF;
@@ -55,20 +58,20 @@ static bool is_sum(const uint8_t *x, const struct split *s, double bound)
 /* Two axes that are rows and columns, or one that is both. */
 static bool find_split(const Onnx__TensorProto *t, const uint8_t *x, double bound, struct split *s)
 {
-    *s = (struct split){.outer = 1, .inner = elements(t)};
+    *s = (struct split){.outer = 1, .inner = sum_elements(t)};
     for (size_t i = 0; i < t->n_dims; i++) {
         const size_t n = (size_t)t->dims[i];
 
         s->inner /= n;
         for (s->rows = 2; s->rows < n; s->rows++) {
             s->columns = n / s->rows;
-            if (s->rows * s->columns == n && is_sum(x, s, bound))
+            if (s->rows * s->columns == n && is_split_sum(x, s, bound))
                 return true;
         }
         s->rows = n;
         s->columns = i + 1 < t->n_dims ? (size_t)t->dims[i + 1] : 1;
         s->inner /= s->columns;
-        if (is_sum(x, s, bound))
+        if (is_split_sum(x, s, bound))
             return true;
         s->inner *= s->columns;
         s->outer *= n;
@@ -84,18 +87,20 @@ static bool take_apart(const uint8_t *x, const struct split *s, float *rows, flo
 
     for (size_t o = 0; o < s->outer; o++)
         for (size_t k = 0; k < s->inner; k++) {
-            const double half = at(x, s, o, 0, 0, k) / 2;
+            const double half = number_at_split(x, s, o, 0, 0, k) / 2;
 
             for (size_t r = 0; r < s->rows; r++)
-                rows[(o * s->rows + r) * s->inner + k] = (float)(at(x, s, o, r, 0, k) - half);
+                rows[(o * s->rows + r) * s->inner + k] =
+                    (float)(number_at_split(x, s, o, r, 0, k) - half);
             for (size_t c = 0; c < s->columns; c++)
-                columns[(o * s->columns + c) * s->inner + k] = (float)(at(x, s, o, 0, c, k) - half);
+                columns[(o * s->columns + c) * s->inner + k] =
+                    (float)(number_at_split(x, s, o, 0, c, k) - half);
         }
     return param_is_scattered(rows, 3, dims[0]) && param_is_scattered(columns, 3, dims[1]);
 }
 
-static int put_sum(struct sums *f, size_t i, const struct split *s, const char *const names[2],
-                   float *data[2])
+static int put_split_sum(struct sums *f, size_t i, const struct split *s,
+                         const char *const names[2], float *data[2])
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
     const int64_t outer = (int64_t)s->outer, inner = (int64_t)s->inner;
@@ -126,10 +131,10 @@ static int put_sum(struct sums *f, size_t i, const struct split *s, const char *
     return rc;
 }
 
-static int look_at(struct sums *f, size_t i, const char *const names[2])
+static int look_at_split(struct sums *f, size_t i, const char *const names[2])
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = elements(t);
+    const size_t n = sum_elements(t);
     const uint8_t *x = onnx_tensor_look(t, f->source);
     float *data[2] = {NULL, NULL};
     struct split s;
@@ -145,7 +150,7 @@ static int look_at(struct sums *f, size_t i, const char *const names[2])
     if (!data[0] || !data[1])
         rc = SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate two parameters");
     else if (take_apart(x, &s, data[0], data[1]))
-        rc = put_sum(f, i, &s, names, data);
+        rc = put_split_sum(f, i, &s, names, data);
     free(data[0]);
     free(data[1]);
     return rc;
@@ -167,13 +172,13 @@ static int look_at_one(struct sums *f, size_t i, const char *list)
                                 k ? "columns" : "rows");
     if (!rc && names_get(&f->taken, names[0]) == NAMES_NONE &&
         names_get(&f->taken, names[1]) == NAMES_NONE)
-        rc = look_at(f, i, (const char *const[]){names[0], names[1]});
+        rc = look_at_split(f, i, (const char *const[]){names[0], names[1]});
     free(names[0]);
     free(names[1]);
     return rc;
 }
 
-static int look_at_all(struct sums *f)
+static int look_at_sums(struct sums *f)
 {
     const Onnx__GraphProto *g = f->b.g;
     const bool known = param_kinds_known(f->kinds);
@@ -181,12 +186,12 @@ static int look_at_all(struct sums *f)
 
     onnx_source_walk(f->source);
     for (size_t i = 0; i < f->b.n_file && !known && !rc; i++)
-        if (elements(g->initializer[i]) && names_get(&f->taken, g->initializer[i]->name) == i)
+        if (sum_elements(g->initializer[i]) && names_get(&f->taken, g->initializer[i]->name) == i)
             rc = look_at_one(f, i, NULL);
     for (size_t k = 0; k < g->n_value_info && known && !rc; k++) {
         const char *name = g->value_info[k]->name;
         const uint32_t i = name ? names_get(&f->taken, name) : NAMES_NONE;
-        const bool is = i < f->b.n_file && !f->b.gone[i] && elements(g->initializer[i]) &&
+        const bool is = i < f->b.n_file && !f->b.gone[i] && sum_elements(g->initializer[i]) &&
                         strcmp(g->initializer[i]->name, name) == 0;
         char *list = is ? onnx_folded_from(g->value_info[k]) : NULL;
 
@@ -211,7 +216,7 @@ int onnx_sums(Onnx__ModelProto *m, struct onnx_source *source, const struct para
     for (size_t i = 0; i < g->n_initializer && !rc; i++)
         rc = names_put_first(&f.taken, g->initializer[i]->name, i, f.b.err);
     if (!rc)
-        rc = look_at_all(&f);
+        rc = look_at_sums(&f);
     if (!rc)
         rc = onnx_build_finish(&f.b);
     onnx_build_fini(&f.b);

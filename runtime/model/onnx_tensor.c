@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int read_shape(const Onnx__TensorProto *t, const char *what, struct onnx_array *a,
-                      struct sh_err *err)
+static int read_onnx_shape(const Onnx__TensorProto *t, const char *what, struct onnx_array *a,
+                           struct sh_err *err)
 {
     struct sh_err local = {0};
     int rc;
@@ -187,7 +187,7 @@ int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source 
     memset(out, 0, sizeof(*out));
     if (t->segment)
         return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_SEGMENTS, what);
-    rc = read_shape(t, what, out, err);
+    rc = read_onnx_shape(t, what, out, err);
     if (!rc)
         rc = onnx_tensor_is_external(t) ? take_external(t, what, source, out, err)
                                         : take_own(t, what, out, err);
@@ -227,7 +227,7 @@ const void *onnx_tensor_look(const Onnx__TensorProto *t, struct onnx_source *sou
     const void *data = NULL;
     size_t bytes = 0;
 
-    if (t->segment || read_shape(t, "", &a, NULL) != SH_OK)
+    if (t->segment || read_onnx_shape(t, "", &a, NULL) != SH_OK)
         return NULL;
     if (!onnx_tensor_is_external(t))
         return t->has_raw_data && t->raw_data.len == a.bytes ? t->raw_data.data : NULL;
@@ -278,7 +278,8 @@ void onnx_tensor_drop(Onnx__TensorProto *t)
     t->n_float_data = t->n_double_data = t->n_int32_data = t->n_int64_data = t->n_uint64_data = 0;
 }
 
-static int add_entry(Onnx__TensorProto *t, const char *key, const char *value, struct sh_err *err)
+static int add_external_entry(Onnx__TensorProto *t, const char *key, const char *value,
+                              struct sh_err *err)
 {
     Onnx__StringStringEntryProto *e = malloc(sizeof(*e));
     int rc;
@@ -303,11 +304,11 @@ int onnx_tensor_point(Onnx__TensorProto *t, const char *location, uint64_t offse
     t->external_data = calloc(3, sizeof(*t->external_data));
     if (!t->external_data)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the place of a tensor");
-    rc = add_entry(t, "location", location, err);
+    rc = add_external_entry(t, "location", location, err);
     if (!rc)
-        rc = add_entry(t, "offset", at, err);
+        rc = add_external_entry(t, "offset", at, err);
     if (!rc)
-        rc = add_entry(t, "length", bytes, err);
+        rc = add_external_entry(t, "length", bytes, err);
     if (rc)
         return rc;
     t->has_data_location = 1;

@@ -43,7 +43,7 @@ struct tying {
 
 /* ---------------------------------------------------------------- which are there */
 
-static bool is_uniform(const struct matrix *m)
+static bool is_matrix_uniform(const struct matrix *m)
 {
     const size_t bytes = m->rows * m->cols * sizeof(float);
 
@@ -51,7 +51,7 @@ static bool is_uniform(const struct matrix *m)
 }
 
 /* Have some of its numbers more than three decimals? Those are in no two places by chance. */
-static bool is_drawn(const struct matrix *m)
+static bool is_matrix_drawn(const struct matrix *m)
 {
     float seen[MIN_DRAWN];
     size_t n = 0;
@@ -114,13 +114,14 @@ static int add_matrix(struct tying *t, uint32_t i, struct onnx_source *source)
     if (!find_axes(o, m))
         return SH_OK;
     m->data = onnx_tensor_look(o, source);
-    if (!m->data || is_uniform(m) || (m->rows * m->cols < MIN_NUMBERS && !is_drawn(m)))
+    if (!m->data || is_matrix_uniform(m) ||
+        (m->rows * m->cols < MIN_NUMBERS && !is_matrix_drawn(m)))
         return SH_OK;
     m->print = print_of(m);
     return names_put(&t->names, o->name, t->n++, t->err);
 }
 
-static struct matrix *find(struct tying *t, const char *name)
+static struct matrix *find_matrix(struct tying *t, const char *name)
 {
     uint32_t i = name && name[0] ? names_get(&t->names, name) : NAMES_NONE;
 
@@ -143,7 +144,7 @@ static bool is_recurrent(const Onnx__NodeProto *n)
 
 static void add_use(struct tying *t, const Onnx__NodeProto *n, size_t k)
 {
-    struct matrix *m = find(t, n->input[k]);
+    struct matrix *m = find_matrix(t, n->input[k]);
 
     if (!m || !n->op_type)
         return;
@@ -153,7 +154,7 @@ static void add_use(struct tying *t, const Onnx__NodeProto *n, size_t k)
     m->weighs |= k >= 1 && k <= 3 && is_recurrent(n); /* also its biases */
 }
 
-static int find_all(struct tying *t, struct onnx_source *source)
+static int find_matrices(struct tying *t, struct onnx_source *source)
 {
     int rc = names_init(&t->names, t->err);
 
@@ -165,7 +166,7 @@ static int find_all(struct tying *t, struct onnx_source *source)
     for (size_t i = 0; i < t->g->n_initializer && rc == SH_OK; i++)
         rc = add_matrix(t, (uint32_t)i, source);
     for (size_t i = 0; i < t->g->n_input && rc == SH_OK; i++) {
-        struct matrix *m = find(t, t->g->input[i]->name);
+        struct matrix *m = find_matrix(t, t->g->input[i]->name);
 
         if (m) /* only what it is if the caller gives no other */
             m->stays = true;
@@ -178,7 +179,7 @@ static int find_all(struct tying *t, struct onnx_source *source)
 
 /* ---------------------------------------------------------------- which are the same */
 
-static bool is_turned(const struct matrix *a, const struct matrix *b)
+static bool is_matrix_turned(const struct matrix *a, const struct matrix *b)
 {
     if (a->rows != b->cols || a->cols != b->rows)
         return false;
@@ -223,7 +224,7 @@ static bool is_one(const struct matrix *a, const struct matrix *b)
     return (a->is_table && b->weighs) || (a->weighs && b->weighs && same_module(a, b));
 }
 
-static bool same_axes(const struct matrix *a, const struct matrix *b)
+static bool are_matrices_alike(const struct matrix *a, const struct matrix *b)
 {
     return a->n_dims == b->n_dims && a->axis[0] == b->axis[0] && a->axis[1] == b->axis[1];
 }
@@ -235,13 +236,13 @@ static bool is_form(const struct matrix *a, const struct matrix *b)
     return has_name(a) != has_name(b) || (!has_name(a) && !(a->weighs && b->weighs));
 }
 
-static enum tie compare(const struct matrix *a, const struct matrix *b)
+static enum tie compare_matrices(const struct matrix *a, const struct matrix *b)
 {
-    if (!same_axes(a, b))
+    if (!are_matrices_alike(a, b))
         return APART;
     if (is_equal(a, b))
         return is_one(a, b) ? EQUAL : APART;
-    return is_turned(a, b) && (is_form(a, b) || is_one(a, b)) ? TURNED : APART;
+    return is_matrix_turned(a, b) && (is_form(a, b) || is_one(a, b)) ? TURNED : APART;
 }
 
 /* Those that may be the same stand together, tables first, then as in the file. */
@@ -259,7 +260,7 @@ static int by_print(const void *a, const void *b)
     return x->initializer < y->initializer ? -1 : x->initializer > y->initializer;
 }
 
-static void decide(struct tying *t)
+static void decide_ties(struct tying *t)
 {
     for (uint32_t i = 0; i < t->n; i++)
         t->list[i] = &t->all[i];
@@ -271,7 +272,7 @@ static void decide(struct tying *t)
             m->rows * m->cols != t->list[first]->rows * t->list[first]->cols)
             first = i;
         for (uint32_t k = first; k < SH_MIN(i, first + MAX_LOOKS) && !m->source && !m->stays; k++) {
-            enum tie tie = t->list[k]->source ? APART : compare(t->list[k], m);
+            enum tie tie = t->list[k]->source ? APART : compare_matrices(t->list[k], m);
 
             m->source = tie == APART ? NULL : t->list[k];
             m->is_turned = tie == TURNED;
@@ -383,10 +384,10 @@ int onnx_tie(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *err
     int rc;
 
     onnx_source_walk(source);
-    rc = find_all(&t, source);
+    rc = find_matrices(&t, source);
 
     if (!rc) {
-        decide(&t);
+        decide_ties(&t);
         for (uint32_t i = 0; i < t.n; i++)
             n += t.all[i].source != NULL;
         rc = n > 0 ? make_nodes(&t, n) : SH_OK;

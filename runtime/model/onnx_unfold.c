@@ -51,7 +51,7 @@ static bool was_folded(const Onnx__NodeProto *n)
 
 /* "...batch_norm...(args = (%x, %weight, %bias, %mean, %var, 0.1, 1e-05), kwargs = {})"; with None
  * for its weight or bias it does not learn them, which BatchNormalization could not say. */
-static bool read_numbers(const char *call, struct norm *out)
+static bool read_norm_numbers(const char *call, struct norm *out)
 {
     const char *end = strstr(call, "), kwargs"), *at = end;
     const char *none = strstr(call, ", None,");
@@ -88,7 +88,7 @@ static bool read_norm(const Onnx__NodeProto *n, struct norm *out)
 {
     char *call = onnx_meta(n, "pkg.torch.onnx.fx_node");
     char *scopes = onnx_meta(n, "pkg.torch.onnx.name_scopes");
-    bool ok = call && scopes && strstr(call, "batch_norm") && read_numbers(call, out) &&
+    bool ok = call && scopes && strstr(call, "batch_norm") && read_norm_numbers(call, out) &&
               read_module(scopes, out);
 
     free(call);
@@ -131,43 +131,44 @@ static bool can_have_norm(struct unfold *u, const Onnx__NodeProto *n, const stru
     return true;
 }
 
-static size_t count(const Onnx__TensorProto *t)
+static size_t count_elements(const Onnx__TensorProto *t)
 {
     return t->raw_data.len / sizeof(float);
 }
 
-static float *numbers(const Onnx__TensorProto *t)
+static float *tensor_floats(const Onnx__TensorProto *t)
 {
     return (float *)(void *)t->raw_data.data;
 }
 
-static double largest(const Onnx__TensorProto *t)
+static double largest_float(const Onnx__TensorProto *t)
 {
     double most = 0;
 
-    for (size_t i = 0; i < count(t); i++)
-        most = fabs((double)numbers(t)[i]) >= most ? fabs((double)numbers(t)[i]) : most;
+    for (size_t i = 0; i < count_elements(t); i++)
+        most = fabs((double)tensor_floats(t)[i]) >= most ? fabs((double)tensor_floats(t)[i]) : most;
     return most;
 }
 
 /* b: NULL without one. Weights of zeros are those of a norm that began with zeros. */
 static bool is_new(const Onnx__TensorProto *w, const Onnx__TensorProto *b)
 {
-    const double most = largest(w);
-    const double range = 1 / sqrt((double)SH_MAX(count(w), (size_t)1) / (double)w->dims[0]);
+    const double most = largest_float(w);
+    const double range =
+        1 / sqrt((double)SH_MAX(count_elements(w), (size_t)1) / (double)w->dims[0]);
 
     if (!b)
         return most > 0;
-    return count(w) >= MIN_DRAWN && most > 0.95 * range && most < 1.0001 * range &&
-           largest(b) < 1.0001 * range;
+    return count_elements(w) >= MIN_DRAWN && most > 0.95 * range && most < 1.0001 * range &&
+           largest_float(b) < 1.0001 * range;
 }
 
 /* ---------------------------------------------------------------- the norm again */
 
-static void scale(Onnx__TensorProto *t, double by)
+static void scale_tensor(Onnx__TensorProto *t, double by)
 {
-    for (size_t i = 0; i < count(t); i++)
-        numbers(t)[i] = (float)(numbers(t)[i] * by);
+    for (size_t i = 0; i < count_elements(t); i++)
+        tensor_floats(t)[i] = (float)(tensor_floats(t)[i] * by);
 }
 
 /* An initializer of equal numbers, <module>.<part>. */
@@ -206,7 +207,7 @@ static int add_vector(struct unfold *u, const char *module, const char *part, in
     return rc;
 }
 
-static Onnx__AttributeProto *attribute(const char *name, float f)
+static Onnx__AttributeProto *float_attribute(const char *name, float f)
 {
     Onnx__AttributeProto *a = malloc(sizeof(*a));
 
@@ -246,8 +247,8 @@ static Onnx__NodeProto *make_norm(const struct norm *norm, Onnx__NodeProto *conv
         ok = (n->input[n->n_input++] = strdup(text)) != NULL;
     }
     for (int i = 0; ok && i < 2; i++) {
-        Onnx__AttributeProto *a =
-            i ? attribute("momentum", norm->momentum) : attribute("epsilon", norm->epsilon);
+        Onnx__AttributeProto *a = i ? float_attribute("momentum", norm->momentum)
+                                    : float_attribute("epsilon", norm->epsilon);
 
         ok = a != NULL;
         if (a)
@@ -263,7 +264,7 @@ static Onnx__NodeProto *make_norm(const struct norm *norm, Onnx__NodeProto *conv
 }
 
 /* An exported file has the norm, so its convolution says no more that it lost it. */
-static void forget(Onnx__NodeProto *n)
+static void forget_unknown(Onnx__NodeProto *n)
 {
     for (size_t i = 0; i < n->base.n_unknown_fields; i++)
         free(n->base.unknown_fields[i].data);
@@ -288,7 +289,7 @@ static int add_norm(struct unfold *u, Onnx__NodeProto *n, const struct norm *nor
             onnx__node_proto__free_unpacked(made, NULL);
         return SH_FAIL(u->err, SH_E_NOMEM, "could not allocate a node");
     }
-    forget(n);
+    forget_unknown(n);
     u->back++;
     u->nodes[u->n_nodes++] = made;
     return SH_OK;
@@ -313,9 +314,9 @@ static int unfold_node(struct unfold *u, Onnx__NodeProto *n)
         u->lost += !rc;
         return rc;
     }
-    scale(w, sqrt(1.0 + norm.epsilon));
+    scale_tensor(w, sqrt(1.0 + norm.epsilon));
     if (b)
-        scale(b, sqrt(1.0 + norm.epsilon));
+        scale_tensor(b, sqrt(1.0 + norm.epsilon));
     return add_norm(u, n, &norm, w->dims[0]);
 }
 
@@ -364,7 +365,7 @@ static int64_t attribute_of(const Onnx__NodeProto *n, const char *name, int64_t 
 }
 
 /* Of what comes out of the node; 0: it is none that has a bias. */
-static int64_t channels_of(const Onnx__NodeProto *n, const Onnx__TensorProto *w)
+static int64_t conv_channels(const Onnx__NodeProto *n, const Onnx__TensorProto *w)
 {
     int64_t all;
 
@@ -378,11 +379,11 @@ static int64_t channels_of(const Onnx__NodeProto *n, const Onnx__TensorProto *w)
 }
 
 /* "<module>.weight" has "<module>.bias" again. */
-static int add_bias(struct unfold *u, Onnx__NodeProto *n)
+static int add_conv_bias(struct unfold *u, Onnx__NodeProto *n)
 {
     const Onnx__TensorProto *w = own_input(u, n, 1);
     const size_t length = w ? strlen(w->name) : 0, end = strlen(".weight");
-    const int64_t channels = w ? channels_of(n, w) : 0;
+    const int64_t channels = w ? conv_channels(n, w) : 0;
     char module[256], full[320], **input;
     int rc;
 
@@ -404,13 +405,13 @@ static int add_bias(struct unfold *u, Onnx__NodeProto *n)
     if (rc)
         return rc;
     n->n_input = 3;
-    forget(n);
+    forget_unknown(n);
     return SH_OK;
 }
 
 /* ---------------------------------------------------------------- all */
 
-static int find_names(struct unfold *u)
+static int find_conv_names(struct unfold *u)
 {
     int rc = names_init(&u->names, u->err);
 
@@ -439,14 +440,14 @@ int onnx_unfold(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *back,
                 struct sh_err *err)
 {
     struct unfold u = {.g = m->graph, .source = source, .cap = m->graph->n_initializer, .err = err};
-    int rc = find_names(&u);
+    int rc = find_conv_names(&u);
 
     for (size_t i = 0; i < u.g->n_node && u.nodes; i++) { /* after a failure they only move */
         u.nodes[u.n_nodes++] = u.g->node[i];
         if (!rc && was_folded(u.g->node[i]))
             rc = unfold_node(&u, u.g->node[i]);
         else if (!rc && lost_bias(u.g->node[i]))
-            rc = add_bias(&u, u.g->node[i]);
+            rc = add_conv_bias(&u, u.g->node[i]);
     }
     if (u.nodes) {
         free(u.g->node);

@@ -51,12 +51,12 @@ struct untie {
     struct sh_err *err;
 };
 
-static const char *name_of(const Onnx__TensorProto *t)
+static const char *tensor_name(const Onnx__TensorProto *t)
 {
     return t->name ? t->name : "";
 }
 
-static uint32_t find(struct untie *u, const char *input)
+static uint32_t find_untied(struct untie *u, const char *input)
 {
     return input && input[0] ? names_get(&u->names, input) : NAMES_NONE;
 }
@@ -66,16 +66,17 @@ static uint32_t find(struct untie *u, const char *input)
 static bool hands_on(struct untie *u, const Onnx__NodeProto *n)
 {
     return n->op_type && strcmp(n->op_type, "Identity") == 0 && n->n_input == 1 &&
-           n->n_output == 1 && find(u, n->input[0]) != NAMES_NONE;
+           n->n_output == 1 && find_untied(u, n->input[0]) != NAMES_NONE;
 }
 
-static int add_name(struct untie *u, const Onnx__NodeProto *n)
+static int add_untied_name(struct untie *u, const Onnx__NodeProto *n)
 {
     int rc;
 
-    if (!hands_on(u, n) || !n->output[0] || !n->output[0][0] || find(u, n->output[0]) != NAMES_NONE)
+    if (!hands_on(u, n) || !n->output[0] || !n->output[0][0] ||
+        find_untied(u, n->output[0]) != NAMES_NONE)
         return SH_OK;
-    rc = names_put(&u->names, n->output[0], find(u, n->input[0]), u->err);
+    rc = names_put(&u->names, n->output[0], find_untied(u, n->input[0]), u->err);
     return rc ? rc
               : names_put(&u->ids, n->output[0], (uint32_t)(u->g->n_initializer + u->ids.n),
                           u->err);
@@ -84,7 +85,7 @@ static int add_name(struct untie *u, const Onnx__NodeProto *n)
 static void count_node(struct untie *u, const Onnx__NodeProto *n)
 {
     for (size_t k = 0; k < n->n_input && !hands_on(u, n); k++) {
-        uint32_t v = find(u, n->input[k]);
+        uint32_t v = find_untied(u, n->input[k]);
 
         if (v == NAMES_NONE)
             continue;
@@ -93,7 +94,7 @@ static void count_node(struct untie *u, const Onnx__NodeProto *n)
     }
 }
 
-static bool is_product(const Onnx__NodeProto *n)
+static bool is_product_node(const Onnx__NodeProto *n)
 {
     return n->op_type &&
            (strcmp(n->op_type, "MatMul") == 0 || strcmp(n->op_type, "Gemm") == 0 ||
@@ -104,12 +105,12 @@ static int add_maker(struct untie *u, size_t i)
 {
     const Onnx__NodeProto *n = u->g->node[i];
 
-    return is_product(n) && n->n_output == 1
+    return is_product_node(n) && n->n_output == 1
                ? names_put_first(&u->makers, n->output[0], (uint32_t)i, u->err)
                : SH_OK;
 }
 
-static int count_uses(struct untie *u)
+static int count_init_uses(struct untie *u)
 {
     int rc = names_init(&u->names, u->err);
 
@@ -118,7 +119,7 @@ static int count_uses(struct untie *u)
     if (!rc)
         rc = names_init(&u->ids, u->err);
     for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++) {
-        const char *name = name_of(u->g->initializer[i]);
+        const char *name = tensor_name(u->g->initializer[i]);
 
         if (names_get(&u->names, name) != NAMES_NONE)
             continue;
@@ -132,7 +133,7 @@ static int count_uses(struct untie *u)
     if (!rc && (!u->uses || !u->first || !u->slopes))
         rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate %zu counts", u->g->n_initializer);
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
-        rc = add_name(u, u->g->node[i]);
+        rc = add_untied_name(u, u->g->node[i]);
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
         rc = add_maker(u, i);
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++) /* also those before their name */
@@ -152,21 +153,21 @@ static size_t small_bytes(const struct untie *u, const Onnx__TensorProto *t, boo
     for (size_t i = 0; i < t->n_dims; i++)
         if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_BYTES)
             return 0;
-    return n > sizeof(float) || is_slope || !param_is_made_up(name_of(t)) ||
-                   param_is_lone(name_of(t), (int)t->n_dims) ||
-                   (u->by_name && param_is_folded(name_of(t)))
+    return n > sizeof(float) || is_slope || !param_is_made_up(tensor_name(t)) ||
+                   param_is_lone(tensor_name(t), (int)t->n_dims) ||
+                   (u->by_name && param_is_folded(tensor_name(t)))
                ? n
                : 0;
 }
 
-static bool is_uniform(const Onnx__TensorProto *t)
+static bool is_tensor_uniform(const Onnx__TensorProto *t)
 {
     const uint8_t *p = t->raw_data.data;
 
     return memcmp(p, p + sizeof(float), t->raw_data.len - sizeof(float)) == 0;
 }
 
-static int copy_tensor(const Onnx__TensorProto *from, char *name, Onnx__TensorProto **out)
+static int copy_initializer(const Onnx__TensorProto *from, char *name, Onnx__TensorProto **out)
 {
     Onnx__TensorProto *t = malloc(sizeof(*t));
 
@@ -195,20 +196,21 @@ static int copy_tensor(const Onnx__TensorProto *from, char *name, Onnx__TensorPr
 }
 
 /* Input k of the node gets an initializer of its own, of this name or, NULL, of a new one. */
-static int split(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v, const char *as)
+static int split_input(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v, const char *as)
 {
     const char *output = n->n_output && n->output[0] ? n->output[0] : "";
     Onnx__TensorProto *t = NULL;
     char *name = NULL, *input = NULL;
-    int rc = as ? sh_strdup(as, &name, u->err)
-                : sh_asprintf(u->err, &name, "%s@%s:%zu", name_of(u->g->initializer[v]), output, k);
+    int rc =
+        as ? sh_strdup(as, &name, u->err)
+           : sh_asprintf(u->err, &name, "%s@%s:%zu", tensor_name(u->g->initializer[v]), output, k);
 
     if (!rc)
         rc = sh_strdup(name, &input, u->err);
     if (!rc)
         rc = sh_grow(&u->g->initializer, &u->cap, u->g->n_initializer + 1,
                      sizeof(*u->g->initializer), GRAPH_MAX_VALUES, "values of a model", u->err);
-    if (!rc && copy_tensor(u->g->initializer[v], name, &t))
+    if (!rc && copy_initializer(u->g->initializer[v], name, &t))
         rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate an initializer");
     if (rc) {
         free(name);
@@ -222,14 +224,14 @@ static int split(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v, cons
     return SH_OK;
 }
 
-static int decide(struct untie *u, struct onnx_source *source)
+static int decide_untied(struct untie *u, struct onnx_source *source)
 {
     int rc = SH_OK;
 
     for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++) {
         Onnx__TensorProto *t = u->g->initializer[i];
         size_t bytes =
-            u->only_taken && !param_is_moved(name_of(t)) ? 0 : small_bytes(u, t, u->slopes[i]);
+            u->only_taken && !param_is_moved(tensor_name(t)) ? 0 : small_bytes(u, t, u->slopes[i]);
         size_t more = (u->uses[i] - (u->uses[i] > 0)) * bytes;
 
         if (more == 0 || more > MAX_COPIES - u->bytes) {
@@ -237,7 +239,7 @@ static int decide(struct untie *u, struct onnx_source *source)
             continue;
         }
         rc = onnx_tensor_settle(t, source, u->err);
-        if (!rc && !is_uniform(t))
+        if (!rc && !is_tensor_uniform(t))
             u->uses[i] = 0;
         else
             u->bytes += more;
@@ -249,7 +251,7 @@ static int decide(struct untie *u, struct onnx_source *source)
 static uint32_t beside_in(struct untie *u, const Onnx__NodeProto *n, size_t k)
 {
     for (size_t i = 0; i < n->n_input; i++) {
-        const uint32_t v = i == k ? NAMES_NONE : find(u, n->input[i]);
+        const uint32_t v = i == k ? NAMES_NONE : find_untied(u, n->input[i]);
 
         if (v != NAMES_NONE && u->uses[v] == 0)
             return v;
@@ -259,7 +261,7 @@ static uint32_t beside_in(struct untie *u, const Onnx__NodeProto *n, size_t k)
 
 /* What input k of the node is beside; or, where a product and a sum are nodes of their own, what
  * the product weighs with; or, where names count, what it is called. */
-static uint32_t beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
+static uint32_t input_beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
 {
     uint32_t v = u->by_name ? names_get(&u->ids, n->input[k]) : beside_in(u, n, k);
 
@@ -274,7 +276,7 @@ static uint32_t beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
 }
 
 /* What input k of the node was called with. False: it is not said. */
-static bool read_call(const Onnx__NodeProto *n, size_t k, char name[static ONNX_CALL_NAME])
+static bool read_product_call(const Onnx__NodeProto *n, size_t k, char name[static ONNX_CALL_NAME])
 {
     char *call = n->n_input <= ONNX_CALL_MOST ? onnx_call(n) : NULL; /* as often as it has inputs */
     const bool is = call && onnx_called_with(n, call, k, name);
@@ -291,7 +293,7 @@ static int number_call(struct untie *u, const char *name, uint32_t *out)
     *out = names_get(&u->called, name);
     if (*out != NAMES_NONE)
         return SH_OK;
-    *out = GRAPH_MAX_VALUES + (uint32_t)u->called.n; /* none of those of beside() */
+    *out = GRAPH_MAX_VALUES + (uint32_t)u->called.n; /* none of those of input_beside() */
     rc = sh_grow(&u->texts, &u->texts_cap, u->called.n + 1, sizeof(*u->texts), GRAPH_MAX_VALUES,
                  "names of arguments", u->err);
     if (!rc)
@@ -319,7 +321,7 @@ static bool may_look_like(const struct untie *u, const char *param, uint32_t v)
         return true;
     of = at ? u->g->initializer[at - 1] : t; /* 0: of another constant, which is not in the file */
     if (of == t || onnx_tensor_floats(of, MAX_BYTES) * sizeof(float) != t->raw_data.len ||
-        (param_is_of_torch(param) && strcmp(param, name_of(of)) == 0))
+        (param_is_of_torch(param) && strcmp(param, tensor_name(of)) == 0))
         return false;
     data = onnx_tensor_look(of, u->source);
     return !data || memcmp(data, t->raw_data.data, t->raw_data.len) == 0;
@@ -329,7 +331,7 @@ static bool may_look_like(const struct untie *u, const char *param, uint32_t v)
  * gain.view(1, 8), both of ones: no other parameter can have these numbers. */
 static bool is_of_one(struct untie *u, uint32_t v)
 {
-    const char *name = name_of(u->g->initializer[v]);
+    const char *name = tensor_name(u->g->initializer[v]);
     const bool is_new = !u->views[v] && v < u->n_said && u->said[v] && u->n_views++ < MAX_VIEWS;
     char *list = is_new ? onnx_folded_from(u->g->value_info[u->said[v] - 1]) : NULL;
     struct param_move move;
@@ -355,14 +357,14 @@ static bool is_of_one(struct untie *u, uint32_t v)
 static int find_that(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t v,
                      const char *called, uint32_t *out)
 {
-    const char *own = name_of(u->g->initializer[v]);
+    const char *own = tensor_name(u->g->initializer[v]);
     int rc = SH_OK;
 
     *out = NAMES_NONE;
     if (called[0] && !u->by_name && param_is_moved(own))
         rc = number_call(u, param_is_moved(called) && is_of_one(u, v) ? own : called, out);
     if (!rc && *out == NAMES_NONE && !u->only_taken)
-        *out = beside(u, n, k);
+        *out = input_beside(u, n, k);
     return rc;
 }
 
@@ -392,7 +394,7 @@ static int note_use(struct untie *u, uint32_t v, uint32_t that, uint32_t is)
 static int rename_input(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t to)
 {
     char *name;
-    int rc = sh_strdup(name_of(u->g->initializer[to]), &name, u->err);
+    int rc = sh_strdup(tensor_name(u->g->initializer[to]), &name, u->err);
 
     if (rc)
         return rc;
@@ -416,14 +418,15 @@ static const char *buffer_called(const struct untie *u, const char *name)
 }
 
 /* Input k of the node, which a parameter of equal numbers was merged with, is that buffer again. */
-static int give_back(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v, const char *buffer)
+static int give_input_back(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v,
+                           const char *buffer)
 {
     const uint32_t there = names_get(&u->buffers, buffer);
     int rc;
 
     if (there != NAMES_NONE)
         return rename_input(u, n, k, there);
-    rc = split(u, n, k, v, buffer);
+    rc = split_input(u, n, k, v, buffer);
     return rc ? rc : names_put(&u->buffers, buffer, (uint32_t)u->g->n_initializer - 1, u->err);
 }
 
@@ -433,18 +436,18 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
     int rc = SH_OK;
 
     for (size_t k = 0; k < n->n_input && rc == SH_OK && !hands_on(u, n); k++) {
-        const uint32_t v = find(u, n->input[k]);
+        const uint32_t v = find_untied(u, n->input[k]);
         char called[ONNX_CALL_NAME];
         const char *buffer;
         uint32_t that, is;
 
         if (v == NAMES_NONE || u->uses[v] == 0)
             continue;
-        if (!read_call(n, k, called))
+        if (!read_product_call(n, k, called))
             called[0] = '\0';
         buffer = buffer_called(u, called);
-        if (buffer && find(u, buffer) == NAMES_NONE) {
-            rc = give_back(u, n, k, v, buffer);
+        if (buffer && find_untied(u, buffer) == NAMES_NONE) {
+            rc = give_input_back(u, n, k, v, buffer);
             continue;
         }
         rc = find_that(u, n, k, v, called, &that);
@@ -458,7 +461,7 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
         }
         is = v;
         if (seen[v]) {
-            rc = split(u, n, k, v, NULL);
+            rc = split_input(u, n, k, v, NULL);
             is = (uint32_t)u->g->n_initializer - 1;
         }
         seen[v] = true;
@@ -471,7 +474,7 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
 /* ---------------------------------------------------------------- has anything been merged? */
 
 /* The quoted names of a list, which are ended there; at: 1 + the initializer whose list it is. */
-static int see_list(struct names *there, char *list, uint32_t at, struct sh_err *err)
+static int see_listed_names(struct names *there, char *list, uint32_t at, struct sh_err *err)
 {
     size_t n = 0;
     int rc = SH_OK;
@@ -506,8 +509,9 @@ static int look_for_missing(struct untie *u, bool *any)
         u->lists[i] = onnx_folded_from(g->value_info[i]);
         if (u->lists[i] && at != NAMES_NONE && at > 0 && !u->said[at - 1])
             u->said[at - 1] = (uint32_t)i + 1;
-        rc = u->lists[i] ? see_list(&u->there, u->lists[i], at == NAMES_NONE ? 0 : at, u->err)
-                         : SH_OK;
+        rc = u->lists[i]
+                 ? see_listed_names(&u->there, u->lists[i], at == NAMES_NONE ? 0 : at, u->err)
+                 : SH_OK;
     }
     *any = false;
     for (size_t i = 0; i < u->kinds->names.cap && rc == SH_OK; i++) {
@@ -565,9 +569,9 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     if (!rc)
         rc = names_init(&u.buffers, err);
     if (!rc)
-        rc = count_uses(&u);
+        rc = count_init_uses(&u);
     if (!rc)
-        rc = decide(&u, source);
+        rc = decide_untied(&u, source);
     onnx_source_walk(source);
     for (size_t i = 0; i < u.g->n_node && rc == SH_OK; i++)
         rc = split_node(&u, u.g->node[i], seen);

@@ -58,7 +58,7 @@ static bool is_half(enum sh_dtype t)
 }
 
 /* F16 and BF16 to F32 is exact. */
-static int widen(Onnx__TensorProto *t, const struct sh_st_tensor *s, struct sh_err *err)
+static int widen_to_f32(Onnx__TensorProto *t, const struct sh_st_tensor *s, struct sh_err *err)
 {
     const unsigned char *from = s->data;
     const size_t n = s->bytes / 2;
@@ -79,7 +79,7 @@ static int widen(Onnx__TensorProto *t, const struct sh_st_tensor *s, struct sh_e
     return SH_OK;
 }
 
-static int bind_one(struct binding *b, Onnx__TensorProto *t, const struct sh_st_tensor *s)
+static int bind_initializer(struct binding *b, Onnx__TensorProto *t, const struct sh_st_tensor *s)
 {
     const enum sh_dtype want = sh_dtype_from_onnx(t->data_type);
     char name[128], has[192], needs[192];
@@ -89,7 +89,7 @@ static int bind_one(struct binding *b, Onnx__TensorProto *t, const struct sh_st_
     if (is_same_shape(t, s) && want == s->dtype)
         return onnx_tensor_point(t, FILE_NAME, sh_st_offset(b->st, s), s->bytes, b->err);
     if (is_same_shape(t, s) && want == SH_F32 && is_half(s->dtype))
-        return widen(t, s, b->err);
+        return widen_to_f32(t, s, b->err);
     return SH_FAIL(
         b->err, SH_E_INVALID, "\"%s\" is %s in " FILE_NAME ", but the graph needs %s",
         clean_name(t->name, name), type_text(s->dtype, s->rank, s->dims, has, sizeof(has)),
@@ -107,7 +107,7 @@ static bool has_values(const Onnx__TensorProto *t)
            t->n_int32_data || t->n_int64_data || t->n_uint64_data || t->n_string_data;
 }
 
-static int bind_all(struct binding *b)
+static int bind_initializers(struct binding *b)
 {
     int rc = SH_OK;
 
@@ -121,7 +121,7 @@ static int bind_all(struct binding *b)
             rc = SH_FAIL(b->err, SH_E_INVALID, "tensor %s is defined twice",
                          clean_name(t->name, name));
         else if (s)
-            rc = bind_one(b, t, s);
+            rc = bind_initializer(b, t, s);
         else if (!has_values(t))
             rc =
                 SH_FAIL(b->err, SH_E_INVALID,
@@ -191,7 +191,7 @@ int onnx_weights_bind(Onnx__ModelProto *m, const struct onnx_source *source, str
     if (!b.is_used)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a list of weights");
     if (!rc)
-        rc = bind_all(&b);
+        rc = bind_initializers(&b);
     if (!rc)
         rc = refuse_unknown(&b);
     free(b.is_used);

@@ -16,7 +16,7 @@ struct pool {
     bool failed;
 };
 
-static void *take(struct pool *p, size_t bytes)
+static void *take_from_pool(struct pool *p, size_t bytes)
 {
     void *item = NULL;
 
@@ -44,10 +44,11 @@ static char *borrow(const char *text)
     return (char *)(uintptr_t)text;
 }
 
-static Onnx__TensorProto *tensor(struct pool *p, const struct graph_value *v, const char *name)
+static Onnx__TensorProto *write_tensor(struct pool *p, const struct graph_value *v,
+                                       const char *name)
 {
-    Onnx__TensorProto *t = take(p, sizeof(*t));
-    int64_t *dims = take(p, SH_MAX_RANK * sizeof(*dims));
+    Onnx__TensorProto *t = take_from_pool(p, sizeof(*t));
+    int64_t *dims = take_from_pool(p, SH_MAX_RANK * sizeof(*dims));
 
     if (!t || !dims)
         return NULL;
@@ -75,7 +76,7 @@ static const char *dim_name(const struct graph *g, int64_t dim)
 static Onnx__TensorShapeProto__Dimension *dimension(struct pool *p, const struct graph *g,
                                                     int64_t size)
 {
-    Onnx__TensorShapeProto__Dimension *d = take(p, sizeof(*d));
+    Onnx__TensorShapeProto__Dimension *d = take_from_pool(p, sizeof(*d));
 
     if (!d)
         return NULL;
@@ -93,11 +94,11 @@ static Onnx__TensorShapeProto__Dimension *dimension(struct pool *p, const struct
 static Onnx__ValueInfoProto *value_info(struct pool *p, const struct graph *g,
                                         const struct graph_value *v)
 {
-    Onnx__ValueInfoProto *info = take(p, sizeof(*info));
-    Onnx__TypeProto *type = take(p, sizeof(*type));
-    Onnx__TypeProto__Tensor *t = take(p, sizeof(*t));
-    Onnx__TensorShapeProto *shape = take(p, sizeof(*shape));
-    Onnx__TensorShapeProto__Dimension **dims = take(p, SH_MAX_RANK * sizeof(*dims));
+    Onnx__ValueInfoProto *info = take_from_pool(p, sizeof(*info));
+    Onnx__TypeProto *type = take_from_pool(p, sizeof(*type));
+    Onnx__TypeProto__Tensor *t = take_from_pool(p, sizeof(*t));
+    Onnx__TensorShapeProto *shape = take_from_pool(p, sizeof(*shape));
+    Onnx__TensorShapeProto__Dimension **dims = take_from_pool(p, SH_MAX_RANK * sizeof(*dims));
 
     if (!info || !type || !t || !shape || !dims)
         return NULL;
@@ -127,7 +128,7 @@ static bool write_words(struct pool *p, const struct graph_attr *a, Onnx__Attrib
     for (const char *s = a->s; *s; s++)
         n += *s == ',';
     o->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS;
-    o->strings = take(p, n * sizeof(*o->strings));
+    o->strings = take_from_pool(p, n * sizeof(*o->strings));
     if (!o->strings)
         return false;
     o->n_strings = n;
@@ -139,9 +140,9 @@ static bool write_words(struct pool *p, const struct graph_attr *a, Onnx__Attrib
     return true;
 }
 
-static Onnx__AttributeProto *attribute(struct pool *p, const struct graph_attr *a)
+static Onnx__AttributeProto *write_attribute(struct pool *p, const struct graph_attr *a)
 {
-    Onnx__AttributeProto *o = take(p, sizeof(*o));
+    Onnx__AttributeProto *o = take_from_pool(p, sizeof(*o));
 
     if (!o)
         return NULL;
@@ -184,7 +185,7 @@ static Onnx__AttributeProto *attribute(struct pool *p, const struct graph_attr *
 /* ConstantOfShape takes its value as an attribute in a file. */
 static Onnx__AttributeProto *fill_attribute(struct pool *p, const struct graph_value *v)
 {
-    Onnx__AttributeProto *o = take(p, sizeof(*o));
+    Onnx__AttributeProto *o = take_from_pool(p, sizeof(*o));
 
     if (!o)
         return NULL;
@@ -192,7 +193,7 @@ static Onnx__AttributeProto *fill_attribute(struct pool *p, const struct graph_v
     o->name = borrow("value");
     o->has_type = 1;
     o->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR;
-    o->t = tensor(p, v, "value");
+    o->t = write_tensor(p, v, "value");
     /* Written as one element along one axis, as the operator demands. */
     if (o->t) {
         o->t->n_dims = 1;
@@ -207,11 +208,13 @@ static void links(const struct graph *g, const uint32_t *from, uint32_t n, char 
         to[i] = from[i] == GRAPH_NONE ? borrow("") : g->values[from[i]].name;
 }
 
-static Onnx__NodeProto *node(struct pool *p, const struct graph *g, const struct graph_node *n)
+static Onnx__NodeProto *write_node(struct pool *p, const struct graph *g,
+                                   const struct graph_node *n)
 {
-    Onnx__NodeProto *o = take(p, sizeof(*o));
-    char **in = take(p, n->n_in * sizeof(*in)), **out = take(p, n->n_out * sizeof(*out));
-    Onnx__AttributeProto **attrs = take(p, (n->n_attrs + 1) * sizeof(*attrs));
+    Onnx__NodeProto *o = take_from_pool(p, sizeof(*o));
+    char **in = take_from_pool(p, n->n_in * sizeof(*in)),
+         **out = take_from_pool(p, n->n_out * sizeof(*out));
+    Onnx__AttributeProto **attrs = take_from_pool(p, (n->n_attrs + 1) * sizeof(*attrs));
     bool fill = strcmp(n->op, "ConstantOfShape") == 0 && n->n_in == 2;
 
     if (!o || !in || !out || !attrs)
@@ -226,7 +229,7 @@ static Onnx__NodeProto *node(struct pool *p, const struct graph *g, const struct
     links(g, n->in, n->n_in, in);
     links(g, n->out, n->n_out, out);
     for (uint32_t i = 0; i < n->n_attrs; i++)
-        attrs[o->n_attribute++] = attribute(p, &n->attrs[i]);
+        attrs[o->n_attribute++] = write_attribute(p, &n->attrs[i]);
     if (fill)
         attrs[o->n_attribute++] = fill_attribute(p, &g->values[n->in[1]]);
     o->attribute = attrs;
@@ -235,21 +238,21 @@ static Onnx__NodeProto *node(struct pool *p, const struct graph *g, const struct
 
 static Onnx__GraphProto *main_graph(struct pool *p, const struct graph *g)
 {
-    Onnx__GraphProto *o = take(p, sizeof(*o));
-    Onnx__NodeProto **nodes = take(p, g->n_nodes * sizeof(*nodes));
-    Onnx__TensorProto **tensors = take(p, g->n_values * sizeof(*tensors));
-    Onnx__ValueInfoProto **in = take(p, g->n_inputs * sizeof(*in));
-    Onnx__ValueInfoProto **out = take(p, g->n_outputs * sizeof(*out));
+    Onnx__GraphProto *o = take_from_pool(p, sizeof(*o));
+    Onnx__NodeProto **nodes = take_from_pool(p, g->n_nodes * sizeof(*nodes));
+    Onnx__TensorProto **tensors = take_from_pool(p, g->n_values * sizeof(*tensors));
+    Onnx__ValueInfoProto **in = take_from_pool(p, g->n_inputs * sizeof(*in));
+    Onnx__ValueInfoProto **out = take_from_pool(p, g->n_outputs * sizeof(*out));
 
     if (!o || !nodes || !tensors || !in || !out)
         return NULL;
     onnx__graph_proto__init(o);
     o->name = borrow("main");
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        nodes[o->n_node++] = node(p, g, &g->nodes[i]);
+        nodes[o->n_node++] = write_node(p, g, &g->nodes[i]);
     for (uint32_t i = 0; i < g->n_values; i++)
         if (g->values[i].data)
-            tensors[o->n_initializer++] = tensor(p, &g->values[i], g->values[i].name);
+            tensors[o->n_initializer++] = write_tensor(p, &g->values[i], g->values[i].name);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         in[o->n_input++] = value_info(p, g, &g->values[g->inputs[i]]);
     for (uint32_t i = 0; i < g->n_outputs; i++)

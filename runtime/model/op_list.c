@@ -270,7 +270,7 @@ static const struct {
 };
 
 /* What stands in its place is known only in an error. */
-static void print_text(FILE *out, const char *text)
+static void print_escaped(FILE *out, const char *text)
 {
     for (const char *p = text; *p; p++) {
         if (*p != '%') {
@@ -292,7 +292,7 @@ static void print_forms(FILE *out)
         const char *op = FORMS[i].op;
 
         fprintf(out, "| %s | ", !op[0] ? "any" : strcmp(op, "-") == 0 ? "the model" : op);
-        print_text(out, FORMS[i].why);
+        print_escaped(out, FORMS[i].why);
         fputs(" |\n", out);
     }
 }

@@ -14,13 +14,13 @@ static uint64_t splitmix64(uint64_t *x)
     return z ^ (z >> 31);
 }
 
-static uint64_t start(const struct order *o, int64_t epoch)
+static uint64_t epoch_start(const struct order *o, int64_t epoch)
 {
     return o->seed * 0x2545f4914f6cdd1du + (uint64_t)epoch;
 }
 
 /* Fisher-Yates */
-static void mix(uint32_t *list, int64_t n, uint64_t *x)
+static void mix_order(uint32_t *list, int64_t n, uint64_t *x)
 {
     for (int64_t i = n - 1; i > 0; i--) {
         /* Multiply-shift: uniform to 2^-32, and the same on every machine. */
@@ -57,18 +57,18 @@ int64_t order_n_runs(const struct order *o)
 void order_draw_runs(const struct order *o, int64_t epoch, uint32_t *runs)
 {
     const int64_t n = order_n_runs(o);
-    uint64_t x = start(o, epoch) ^ RUNS_SALT;
+    uint64_t x = epoch_start(o, epoch) ^ RUNS_SALT;
 
     for (int64_t i = 0; i < n; i++)
         runs[i] = (uint32_t)i;
     if (o->shuffle)
-        mix(runs, n, &x);
+        mix_order(runs, n, &x);
 }
 
 void order_draw(const struct order *o, int64_t epoch, const uint32_t *runs, uint32_t *out)
 {
     const int64_t n = order_n_runs(o);
-    uint64_t x = start(o, epoch);
+    uint64_t x = epoch_start(o, epoch);
     int64_t at = 0;
 
     for (int64_t i = 0; i < n; i++) {
@@ -78,5 +78,5 @@ void order_draw(const struct order *o, int64_t epoch, const uint32_t *runs, uint
             out[at++] = (uint32_t)k;
     }
     for (int64_t w = 0; o->shuffle && w < o->n; w += o->window)
-        mix(out + w, SH_MIN(o->window, o->n - w), &x);
+        mix_order(out + w, SH_MIN(o->window, o->n - w), &x);
 }

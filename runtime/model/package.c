@@ -44,7 +44,7 @@ static json_t *link_list(const uint32_t *v, uint32_t n)
 }
 
 /* JSON has no infinities: Clip's open borders go as text. */
-static json_t *number(double v)
+static json_t *json_number(double v)
 {
     if (isfinite(v))
         return json_real(v);
@@ -59,7 +59,7 @@ static json_t *attr_json(const struct graph_attr *a)
     case GRAPH_ATTR_INT:
         return json_pack("{s:I}", "i", (json_int_t)a->i);
     case GRAPH_ATTR_FLOAT:
-        return json_pack("{s:o}", "f", number(a->f));
+        return json_pack("{s:o}", "f", json_number(a->f));
     case GRAPH_ATTR_STR:
         return json_pack("{s:s}", "s", a->s);
     case GRAPH_ATTR_INTS:
@@ -67,7 +67,7 @@ static json_t *attr_json(const struct graph_attr *a)
     case GRAPH_ATTR_FLOATS:
         list = json_array();
         for (size_t i = 0; list && i < a->n; i++)
-            json_array_append_new(list, number((double)a->floats[i]));
+            json_array_append_new(list, json_number((double)a->floats[i]));
         return json_pack("{s:o}", "fs", list);
     }
     return NULL;

@@ -22,7 +22,7 @@ struct unpacker {
     struct sh_err *err;
 };
 
-static int broken(struct unpacker *u, const char *what, size_t i)
+static int broken_package(struct unpacker *u, const char *what, size_t i)
 {
     return SH_FAIL(u->err, SH_E_INVALID, "the package is damaged: %s %zu", what, i);
 }
@@ -41,21 +41,21 @@ static int read_dims(struct unpacker *u, const json_t *dims, size_t nr, struct g
     if (json_is_null(dims))
         return SH_OK;
     if (!json_is_array(dims) || json_array_size(dims) > SH_MAX_RANK)
-        return broken(u, "shape of value", nr);
+        return broken_package(u, "shape of value", nr);
     out->rank = (int)json_array_size(dims);
     for (int i = 0; i < out->rank; i++) {
         const json_t *d = json_array_get(dims, (size_t)i);
 
         if (!json_is_integer(d) || (json_integer_value(d) < GRAPH_SYMBOL(u->g->symbols.n) + 1 &&
                                     json_integer_value(d) != GRAPH_DERIVED))
-            return broken(u, "shape of value", nr);
+            return broken_package(u, "shape of value", nr);
         out->dims[i] = json_integer_value(d);
     }
     return SH_OK;
 }
 
 /* The tensor of a constant: same type, shape and size as graph.json says. */
-static int attach(struct unpacker *u, uint32_t nr)
+static int attach_tensor(struct unpacker *u, uint32_t nr)
 {
     struct graph_value *v = &u->g->values[nr];
     const struct sh_st_tensor *t = sh_st_find(u->st, v->name);
@@ -63,16 +63,16 @@ static int attach(struct unpacker *u, uint32_t nr)
 
     if (!t || t->dtype != v->dtype || t->rank != (size_t)v->rank ||
         memcmp(t->dims, v->dims, t->rank * sizeof(v->dims[0])) != 0)
-        return broken(u, "weights of value", nr);
+        return broken_package(u, "weights of value", nr);
     if ((uintptr_t)t->data % unit != 0)
-        return broken(u, "alignment of value", nr);
+        return broken_package(u, "alignment of value", nr);
     v->data = (void *)(uintptr_t)t->data;
     v->bytes = t->bytes;
     v->data_borrowed = true;
     return SH_OK;
 }
 
-static int read_value(struct unpacker *u, const json_t *row, size_t nr)
+static int read_package_value(struct unpacker *u, const json_t *row, size_t nr)
 {
     const char *name = text_at(row, 0), *dtype = text_at(row, 1), *kind = text_at(row, 3);
     struct graph_value v = {.dtype = dtype ? sh_dtype_from_st(dtype) : SH_N_DTYPES};
@@ -81,7 +81,7 @@ static int read_value(struct unpacker *u, const json_t *row, size_t nr)
 
     if (json_array_size(row) != 4 || !name || !kind || v.dtype >= SH_N_DTYPES ||
         names_get(&u->names, name) != NAMES_NONE)
-        return broken(u, "value", nr);
+        return broken_package(u, "value", nr);
     rc = read_dims(u, json_array_get(row, 2), nr, &v);
     if (!rc)
         rc = graph_add_value(u->g, name, v.dtype, v.rank, v.dims, &i, u->err);
@@ -92,20 +92,20 @@ static int read_value(struct unpacker *u, const json_t *row, size_t nr)
     u->g->values[i].is_assumed = strcmp(kind, "assumed") == 0;
     u->g->values[i].is_param = u->g->values[i].is_assumed || strcmp(kind, "param") == 0;
     if (v.rank < 0 || (!u->g->values[i].is_param && strcmp(kind, "const") != 0))
-        return broken(u, "value", nr);
+        return broken_package(u, "value", nr);
     if (u->g->values[i].is_param && v.dtype != SH_F32 && v.dtype != SH_F64 && v.dtype != SH_F16 &&
         v.dtype != SH_BF16)
-        return broken(u, "type of parameter", nr);
-    return attach(u, i);
+        return broken_package(u, "type of parameter", nr);
+    return attach_tensor(u, i);
 }
 
-static int read_links(struct unpacker *u, const json_t *list, size_t nr, uint32_t **out,
-                      uint32_t *n)
+static int read_package_links(struct unpacker *u, const json_t *list, size_t nr, uint32_t **out,
+                              uint32_t *n)
 {
     *n = 0;
     *out = NULL;
     if (!json_is_array(list) || json_array_size(list) > GRAPH_MAX_VALUES)
-        return broken(u, "links of node", nr);
+        return broken_package(u, "links of node", nr);
     *out = calloc(json_array_size(list) + 1, sizeof(**out));
     if (!*out)
         return SH_FAIL(u->err, SH_E_NOMEM, "could not allocate a node");
@@ -114,13 +114,13 @@ static int read_links(struct unpacker *u, const json_t *list, size_t nr, uint32_
         json_int_t k = json_integer_value(v);
 
         if (!json_is_integer(v) || k < -1 || k >= (json_int_t)u->g->n_values)
-            return broken(u, "links of node", nr);
+            return broken_package(u, "links of node", nr);
         (*out)[(*n)++] = k < 0 ? GRAPH_NONE : (uint32_t)k;
     }
     return SH_OK;
 }
 
-static bool read_number(const json_t *j, double *out)
+static bool read_json_number(const json_t *j, double *out)
 {
     const char *s = json_string_value(j);
 
@@ -134,7 +134,8 @@ static bool read_number(const json_t *j, double *out)
     return true;
 }
 
-static int read_ints(struct unpacker *u, struct graph_node *n, const char *name, const json_t *list)
+static int read_int_list(struct unpacker *u, struct graph_node *n, const char *name,
+                         const json_t *list)
 {
     size_t k = json_array_size(list);
     int64_t *v = calloc(k + 1, sizeof(*v));
@@ -145,7 +146,7 @@ static int read_ints(struct unpacker *u, struct graph_node *n, const char *name,
     for (size_t i = 0; i < k && rc == SH_OK; i++) {
         v[i] = json_integer_value(json_array_get(list, i));
         if (!json_is_integer(json_array_get(list, i)))
-            rc = broken(u, "attribute number", i);
+            rc = broken_package(u, "attribute number", i);
     }
     if (!rc)
         rc = graph_set_ints(n, name, v, k, u->err);
@@ -165,8 +166,8 @@ static int read_floats(struct unpacker *u, struct graph_node *n, const char *nam
     for (size_t i = 0; i < k && rc == SH_OK; i++) {
         double d = 0;
 
-        if (!read_number(json_array_get(list, i), &d))
-            rc = broken(u, "attribute number", i);
+        if (!read_json_number(json_array_get(list, i), &d))
+            rc = broken_package(u, "attribute number", i);
         v[i] = (float)d;
     }
     if (!rc)
@@ -175,32 +176,33 @@ static int read_floats(struct unpacker *u, struct graph_node *n, const char *nam
     return rc;
 }
 
-static int read_attr(struct unpacker *u, struct graph_node *n, const char *name, const json_t *j)
+static int read_package_attr(struct unpacker *u, struct graph_node *n, const char *name,
+                             const json_t *j)
 {
     const json_t *v;
     double d;
 
     if (!json_is_object(j) || json_object_size(j) != 1)
-        return broken(u, "attribute of node", u->g->n_nodes);
+        return broken_package(u, "attribute of node", u->g->n_nodes);
     v = json_object_get(j, "i");
     if (json_is_integer(v))
         return graph_set_int(n, name, json_integer_value(v), u->err);
     v = json_object_get(j, "f");
-    if (v && read_number(v, &d))
+    if (v && read_json_number(v, &d))
         return graph_set_float(n, name, d, u->err);
     v = json_object_get(j, "s");
     if (json_is_string(v))
         return graph_set_str(n, name, json_string_value(v), u->err);
     v = json_object_get(j, "is");
     if (json_is_array(v))
-        return read_ints(u, n, name, v);
+        return read_int_list(u, n, name, v);
     v = json_object_get(j, "fs");
     if (json_is_array(v))
         return read_floats(u, n, name, v);
-    return broken(u, "attribute of node", u->g->n_nodes);
+    return broken_package(u, "attribute of node", u->g->n_nodes);
 }
 
-static int read_node(struct unpacker *u, const json_t *row, size_t nr)
+static int read_package_node(struct unpacker *u, const json_t *row, size_t nr)
 {
     const char *op = text_at(row, 0), *name = text_at(row, 1), *key;
     json_t *attrs = json_array_get(row, 4), *value;
@@ -209,18 +211,18 @@ static int read_node(struct unpacker *u, const json_t *row, size_t nr)
     int rc;
 
     if (json_array_size(row) != 5 || !op || !name || !name[0] || !json_is_object(attrs))
-        return broken(u, "node", nr);
+        return broken_package(u, "node", nr);
     rc = graph__node_init(&n, name, op, (uint32_t)nr, u->err);
     if (!rc)
-        rc = read_links(u, json_array_get(row, 2), nr, &in, &n_in);
+        rc = read_package_links(u, json_array_get(row, 2), nr, &in, &n_in);
     if (!rc)
-        rc = read_links(u, json_array_get(row, 3), nr, &out, &n_out);
+        rc = read_package_links(u, json_array_get(row, 3), nr, &out, &n_out);
     if (!rc)
         rc = graph__node_links(&n, in, n_in, out, n_out, u->err);
     if (!rc)
         json_object_foreach(attrs, key, value)
         {
-            rc = read_attr(u, &n, key, value);
+            rc = read_package_attr(u, &n, key, value);
             if (rc)
                 break;
         }
@@ -243,7 +245,7 @@ static int read_symbols(struct unpacker *u, const json_t *list)
         json_int_t size = json_integer_value(json_array_get(row, 1));
 
         if (!name || size < 1 || size > UINT32_MAX || sh_symbol_find(&u->g->symbols, name) >= 0)
-            return broken(u, "symbol", i);
+            return broken_package(u, "symbol", i);
         rc = sh_symbol_add(&u->g->symbols, name, &k, u->err);
         if (!rc)
             u->g->own.v[u->g->own.n++] = (uint32_t)size;
@@ -251,7 +253,7 @@ static int read_symbols(struct unpacker *u, const json_t *list)
     return rc;
 }
 
-static int read_graph(struct unpacker *u, const json_t *j)
+static int read_package_graph(struct unpacker *u, const json_t *j)
 {
     json_t *symbols = NULL, *values, *nodes, *inputs, *outputs;
     int64_t version, opset;
@@ -280,13 +282,13 @@ static int read_graph(struct unpacker *u, const json_t *j)
     u->g->is_solo = solo;
     rc = read_symbols(u, symbols);
     for (size_t i = 0; i < json_array_size(values) && rc == SH_OK; i++)
-        rc = read_value(u, json_array_get(values, i), i);
+        rc = read_package_value(u, json_array_get(values, i), i);
     for (size_t i = 0; i < json_array_size(nodes) && rc == SH_OK; i++)
-        rc = read_node(u, json_array_get(nodes, i), i);
+        rc = read_package_node(u, json_array_get(nodes, i), i);
     if (!rc)
-        rc = read_links(u, inputs, 0, &u->g->inputs, &u->g->n_inputs);
+        rc = read_package_links(u, inputs, 0, &u->g->inputs, &u->g->n_inputs);
     if (!rc)
-        rc = read_links(u, outputs, 0, &u->g->outputs, &u->g->n_outputs);
+        rc = read_package_links(u, outputs, 0, &u->g->outputs, &u->g->n_outputs);
     return rc ? rc : graph__validate(u->g, u->err);
 }
 
@@ -315,7 +317,7 @@ int package_read_fds(int graph_json, int weights, struct graph **out, struct sh_
     rc = names_init(&u.names, err);
     if (!rc) {
         u.st = u.g->backing;
-        rc = read_graph(&u, j);
+        rc = read_package_graph(&u, j);
         u.st = NULL;
     }
     if (!rc) {

@@ -91,8 +91,9 @@ static bool same_element(const struct graph_value *a, size_t i, const struct gra
 
 /* Which of its places element `at` of b lies behind the end in: bits; where it does not, *cut is
  * its number in a, of which an axis that only repeats has size 1. */
-static unsigned behind(const struct follow *f, const struct graph_value *a,
-                       const struct graph_value *b, const struct track *t, size_t at, size_t *cut)
+static unsigned cut_behind(const struct follow *f, const struct graph_value *a,
+                           const struct graph_value *b, const struct track *t, size_t at,
+                           size_t *cut)
 {
     int64_t index[SH_MAX_RANK];
     unsigned bits = 0;
@@ -118,7 +119,7 @@ static bool read_const(const struct follow *f, const struct graph_value *a,
 
     for (size_t i = 0; i < n; i++) {
         size_t cut;
-        unsigned bits = behind(f, a, b, t, i, &cut);
+        unsigned bits = cut_behind(f, a, b, t, i, &cut);
 
         if (bits == 0 && !is_part && !same_element(a, cut, b, i))
             return false;
@@ -162,7 +163,7 @@ static void find_odd(const struct graph *g, struct odd *o)
     }
 }
 
-static struct range weights_of(const struct follow *f, const struct graph_value *v)
+static struct range weight_range(const struct follow *f, const struct graph_value *v)
 {
     const int64_t n = graph_elements(v);
     struct range r = range_none();
@@ -204,7 +205,7 @@ static struct track const_track(const struct follow *f, uint32_t v)
     if (!a->data && !is_part)
         return pads__mixed();
     if (a->data == b->data && graph_elements(b) > PADS_SMALL)
-        return pads__free(weights_of(f, b));
+        return pads__free(weight_range(f, b));
     return place_axes(f, a, b, &t) && read_const(f, a, b, is_part, &t) ? t : pads__mixed();
 }
 
@@ -247,7 +248,7 @@ static bool same_node(struct follow *f, const struct graph_node *a, const struct
 }
 
 /* Is each axis that differs in the two graphs one of the places, and are they of its size? */
-static bool fits(const struct follow *f, uint32_t v, const struct track *t)
+static bool fits_track(const struct follow *f, uint32_t v, const struct track *t)
 {
     const struct graph_value *a = pads__in_a(f, v), *b = &f->b->values[v];
     int64_t size_a[SH_MAX_RANK], size_b[SH_MAX_RANK];
@@ -271,7 +272,7 @@ static bool fits(const struct follow *f, uint32_t v, const struct track *t)
 }
 
 /* The first node that mixes is the one to name. */
-static void say_node(struct follow *f)
+static void say_padded_node(struct follow *f)
 {
     char node[96], op[48];
 
@@ -313,14 +314,14 @@ static void follow_node(struct follow *f, const struct graph_node *a, const stru
                 t = pads__rule(f);
             else
                 f->reason = "is of another form at another size";
-            if (!t.mixed && !fits(f, v, &t))
+            if (!t.mixed && !fits_track(f, v, &t))
                 t = pads__mixed();
         } else if (!f->reason) {
             f->of[v] = t; /* another one is to blame */
             continue;
         }
         if (t.mixed && !f->why[0])
-            say_node(f);
+            say_padded_node(f);
         f->of[v] = t;
     }
 }
@@ -378,14 +379,14 @@ static bool is_reshaped(const struct follow *f, const struct graph_node *a,
 static void follow_rows(struct follow *f, const struct graph_node *a, const struct graph_node *b)
 {
     const uint32_t v = b->out[0];
-    struct track t = pads__free(weights_of(f, &f->b->values[b->in[0]]));
+    struct track t = pads__free(weight_range(f, &f->b->values[b->in[0]]));
 
     f->pair[v] = a->out[0] + 1;
     f->of[v] = place_axes(f, pads__in_a(f, v), &f->b->values[v], &t) ? t : pads__mixed();
 }
 
 /* false: the graphs are not of one form. */
-static bool follow_nodes(struct follow *f)
+static bool follow_padded_nodes(struct follow *f)
 {
     uint32_t at = 0;
 
@@ -404,7 +405,7 @@ static bool follow_nodes(struct follow *f)
     return at == f->a->n_nodes;
 }
 
-static void start(struct follow *f)
+static void start_at_inputs(struct follow *f)
 {
     for (uint32_t i = 0; i < f->b->n_inputs; i++) {
         const uint32_t v = f->b->inputs[i];
@@ -420,12 +421,12 @@ static void start(struct follow *f)
             t.edge[t.n++] = range_of(fill, fill);
             t.all = range_of(fill, fill);
         }
-        f->of[v] = fits(f, v, &t) ? t : pads__mixed();
+        f->of[v] = fits_track(f, v, &t) ? t : pads__mixed();
     }
 }
 
 /* An output is cut along whole axes. */
-static bool check_outputs(struct follow *f)
+static bool check_padded_outputs(struct follow *f)
 {
     for (uint32_t i = 0; i < f->b->n_outputs; i++) {
         const uint32_t v = f->b->outputs[i];
@@ -444,7 +445,7 @@ static bool check_outputs(struct follow *f)
     return true;
 }
 
-static int check_pair(struct follow *f, bool *harmless, struct sh_err *err)
+static int check_fill_pair(struct follow *f, bool *harmless, struct sh_err *err)
 {
     bool ok;
 
@@ -455,9 +456,9 @@ static int check_pair(struct follow *f, bool *harmless, struct sh_err *err)
     *harmless = false;
     ok = f->of && f->pair && f->whole;
     if (ok) {
-        start(f);
-        if (follow_nodes(f))
-            *harmless = check_outputs(f);
+        start_at_inputs(f);
+        if (follow_padded_nodes(f))
+            *harmless = check_padded_outputs(f);
         else
             snprintf(f->why, PADS_WHY, "the model is of another form at %lld than at %lld",
                      (long long)f->n, (long long)f->bucket);
@@ -508,7 +509,7 @@ static int find_masks(struct follow f, bool *masks, struct sh_err *err)
         if (masks[i] || !is_filled(&f, i))
             continue;
         f.ones = i + 1;
-        rc = check_pair(&f, &harmless, err);
+        rc = check_fill_pair(&f, &harmless, err);
         masks[i] = !harmless;
     }
     return rc;
@@ -530,7 +531,7 @@ static int check_bucket(const struct graph *g, const struct odd *odd, uint32_t k
         rc = graph_with(g, k, tried[i], &a, err);
         f.a = a;
         if (!rc)
-            rc = check_pair(&f, harmless, err);
+            rc = check_fill_pair(&f, harmless, err);
         if (!rc && *harmless && masks)
             rc = find_masks(f, masks, err);
         graph_free(a);

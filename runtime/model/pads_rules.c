@@ -41,21 +41,21 @@ static bool has(const struct follow *f, uint32_t i)
     return i < f->node->n_in && f->node->in[i] != GRAPH_NONE;
 }
 
-static const struct track *track_of(const struct follow *f, uint32_t i)
+static const struct track *pad_track_of(const struct follow *f, uint32_t i)
 {
     return &f->of[f->node->in[i]];
 }
 
 /* Weights, of which the result has no numbers that are none. */
-static bool are_free(const struct follow *f, uint32_t from)
+static bool are_inputs_unpadded(const struct follow *f, uint32_t from)
 {
     for (uint32_t i = from; i < f->node->n_in; i++)
-        if (has(f, i) && (track_of(f, i)->n > 0 || !range_is_finite(track_of(f, i)->real)))
+        if (has(f, i) && (pad_track_of(f, i)->n > 0 || !range_is_finite(pad_track_of(f, i)->real)))
             return false;
     return true;
 }
 
-static int64_t number_of(const struct follow *f, const char *name, int64_t otherwise)
+static int64_t attr_number(const struct follow *f, const char *name, int64_t otherwise)
 {
     int64_t v = otherwise;
 
@@ -67,7 +67,7 @@ static struct range any_of(const struct track *t)
     return range_join(t->real, t->all);
 }
 
-static bool within(struct range r, int64_t size)
+static bool range_within(struct range r, int64_t size)
 {
     return r.lo > r.hi || (!r.nan && r.lo >= 0 && r.hi <= (double)(size - 1));
 }
@@ -83,7 +83,7 @@ static struct range edge_of(const struct track *t, struct place p, int shift)
 }
 
 /* Adds the places of t, moved by shift, to those of out; false: they do not fit together. */
-static bool add_places(struct track *out, const struct track *t, int shift)
+static bool add_track_places(struct track *out, const struct track *t, int shift)
 {
     for (uint32_t k = 0; k < t->n; k++) {
         struct place p = t->p[k];
@@ -102,7 +102,7 @@ static bool add_places(struct track *out, const struct track *t, int shift)
 }
 
 /* Place k of t is gone. */
-static void drop(struct track *t, uint32_t k)
+static void drop_place(struct track *t, uint32_t k)
 {
     t->n--;
     t->p[k] = t->p[t->n];
@@ -140,13 +140,13 @@ static void note_numbers(const struct follow *f, struct track *t)
     if (strcmp(n->op, "Equal") == 0 && n->in[0] == n->in[1])
         t->is_number = n->in[0] + 1;
     if (strcmp(n->op, "Not") == 0) {
-        t->is_nan = track_of(f, 0)->is_number;
-        t->is_number = track_of(f, 0)->is_nan;
+        t->is_nan = pad_track_of(f, 0)->is_number;
+        t->is_number = pad_track_of(f, 0)->is_nan;
     }
 }
 
 /* One range of each input to one of the result. */
-static bool each(const struct follow *f, struct range *in, struct range *out)
+static bool range_of_each(const struct follow *f, struct range *in, struct range *out)
 {
     const struct graph_node *n = f->node;
 
@@ -155,13 +155,13 @@ static bool each(const struct follow *f, struct range *in, struct range *out)
         return true;
     }
     if (strcmp(n->op, "Where") == 0) {
-        in[1].nan &= track_of(f, 0)->is_number != n->in[1] + 1;
-        in[2].nan &= track_of(f, 0)->is_nan != n->in[2] + 1;
+        in[1].nan &= pad_track_of(f, 0)->is_number != n->in[1] + 1;
+        in[2].nan &= pad_track_of(f, 0)->is_nan != n->in[2] + 1;
     }
     return range_each(n, in, n->n_in, out);
 }
 
-static struct track rule_each(struct follow *f)
+static struct track pad_each(struct follow *f)
 {
     const int rank = result(f)->rank;
     struct track t = {.all = range_none()};
@@ -169,25 +169,25 @@ static struct track rule_each(struct follow *f)
     bool ok = f->node->n_in <= MAX_SIDES;
 
     for (uint32_t i = 0; ok && i < f->node->n_in; i++)
-        ok = has(f, i) && add_places(&t, track_of(f, i), rank - value(f, i)->rank);
+        ok = has(f, i) && add_track_places(&t, pad_track_of(f, i), rank - value(f, i)->rank);
     for (uint32_t k = 0; ok && k < t.n; k++) {
         for (uint32_t i = 0; i < f->node->n_in; i++)
-            in[i] = edge_of(track_of(f, i), t.p[k], rank - value(f, i)->rank);
-        ok = each(f, in, &t.edge[k]);
+            in[i] = edge_of(pad_track_of(f, i), t.p[k], rank - value(f, i)->rank);
+        ok = range_of_each(f, in, &t.edge[k]);
     }
     for (uint32_t i = 0; ok && i < f->node->n_in; i++)
-        in[i] = track_of(f, i)->real;
-    ok = ok && each(f, in, &t.real);
+        in[i] = pad_track_of(f, i)->real;
+    ok = ok && range_of_each(f, in, &t.real);
     for (uint32_t i = 0; ok && i < f->node->n_in; i++)
-        in[i] = any_of(track_of(f, i));
+        in[i] = any_of(pad_track_of(f, i));
     if (ok && t.n > 0)
-        ok = each(f, in, &t.all);
+        ok = range_of_each(f, in, &t.all);
     note_numbers(f, &t);
     return ok ? t : pads__mixed();
 }
 
 /* Where the rows that a Locate counts may be: ordinary numbers if an index may be out of bounds. */
-static bool rows_of(const struct follow *f, struct range *out)
+static bool range_of_rows(const struct follow *f, struct range *out)
 {
     int64_t sizes[SH_MAX_RANK], strides[SH_MAX_RANK], base[SH_MAX_RANK];
     size_t n = 0, m = 0, rank = 0;
@@ -200,9 +200,9 @@ static bool rows_of(const struct follow *f, struct range *out)
         return false;
     *out = range_ordinary();
     for (size_t i = 0; i < n; i++) {
-        const struct range r = any_of(track_of(f, 0));
+        const struct range r = any_of(pad_track_of(f, 0));
 
-        if (!within(r, sizes[i]) || strides[i] < 0)
+        if (!range_within(r, sizes[i]) || strides[i] < 0)
             return true;
         most += r.hi * (double)strides[i];
     }
@@ -218,7 +218,8 @@ static struct track rule_locate(struct follow *f)
     struct track t = {.all = range_none(), .real = range_ordinary()};
     struct range where;
 
-    if (!rows_of(f, &where) || f->node->n_in != 1 || !add_places(&t, track_of(f, 0), 0))
+    if (!range_of_rows(f, &where) || f->node->n_in != 1 ||
+        !add_track_places(&t, pad_track_of(f, 0), 0))
         return pads__mixed();
     for (uint32_t k = 0; k < t.n; k++)
         t.edge[k] = t.all = where;
@@ -228,9 +229,9 @@ static struct track rule_locate(struct follow *f)
 
 /* ---------------------------------------------------------------- moves */
 
-static struct track rule_reshape(struct follow *f)
+static struct track pad_reshape(struct follow *f)
 {
-    struct track t = *track_of(f, 0);
+    struct track t = *pad_track_of(f, 0);
 
     for (uint32_t k = 0; k < t.n; k++)
         if (!place_of(result(f), place_step(value(f, 0), t.p[k]), f->bucket, &t.p[k]))
@@ -245,9 +246,9 @@ static struct track rule_expand(struct follow *f)
     const struct graph_value *x = value(f, 0), *y = result(f),
                              *y_a = pads__in_a(f, f->node->out[f->out]);
     struct track t = {.all = range_none()};
-    const struct track *from = track_of(f, 0);
+    const struct track *from = pad_track_of(f, 0);
 
-    if (!add_places(&t, from, y->rank - x->rank))
+    if (!add_track_places(&t, from, y->rank - x->rank))
         return pads__mixed();
     for (int i = 0; i < y->rank; i++) {
         const int at = i - (y->rank - x->rank);
@@ -266,9 +267,9 @@ static struct track rule_expand(struct follow *f)
     return t;
 }
 
-static struct track rule_transpose(struct follow *f)
+static struct track pad_transpose(struct follow *f)
 {
-    struct track t = *track_of(f, 0);
+    struct track t = *pad_track_of(f, 0);
     int64_t perm[SH_MAX_RANK];
     size_t n = 0;
 
@@ -276,30 +277,30 @@ static struct track rule_transpose(struct follow *f)
         return pads__mixed();
     for (uint32_t k = 0; k < t.n; k++)
         for (size_t i = 0; i < n; i++)
-            if (perm[i] == track_of(f, 0)->p[k].axis)
+            if (perm[i] == pad_track_of(f, 0)->p[k].axis)
                 t.p[k].axis = (int)i;
     t.is_number = t.is_nan = 0;
     return t;
 }
 
 /* Parts beside each other along another axis. */
-static struct track rule_concat(struct follow *f)
+static struct track pad_concat(struct follow *f)
 {
     struct track t = pads__free(range_none());
 
     for (uint32_t i = 0; i < f->node->n_in; i++)
-        if (!has(f, i) || !add_places(&t, track_of(f, i), 0))
+        if (!has(f, i) || !add_track_places(&t, pad_track_of(f, i), 0))
             return pads__mixed();
     for (uint32_t k = 0; k < t.n; k++) {
-        if (t.p[k].axis == number_of(f, "axis", 0))
+        if (t.p[k].axis == attr_number(f, "axis", 0))
             return mixes(f, "puts something before or behind the axis, which moves its end");
         t.edge[k] = range_none();
     }
     for (uint32_t i = 0; i < f->node->n_in; i++) {
-        t.real = range_join(t.real, track_of(f, i)->real);
-        t.all = range_join(t.all, any_of(track_of(f, i)));
+        t.real = range_join(t.real, pad_track_of(f, i)->real);
+        t.all = range_join(t.all, any_of(pad_track_of(f, i)));
         for (uint32_t k = 0; k < t.n; k++)
-            t.edge[k] = range_join(t.edge[k], edge_of(track_of(f, i), t.p[k], 0));
+            t.edge[k] = range_join(t.edge[k], edge_of(pad_track_of(f, i), t.p[k], 0));
     }
     if (t.n == 0)
         t.all = range_none();
@@ -308,7 +309,8 @@ static struct track rule_concat(struct follow *f)
 
 /* Of an axis along which n steps lie: the whole, or some that are there at every size. *gone: no
  * place any more. */
-static bool slice_axis(const struct follow *f, int axis, int64_t start, int64_t step, bool *gone)
+static bool slice_padded_axis(const struct follow *f, int axis, int64_t start, int64_t step,
+                              bool *gone)
 {
     const int64_t took = result(f)->dims[axis];
     const int64_t took_a = pads__in_a(f, f->node->out[f->out])->dims[axis];
@@ -319,9 +321,9 @@ static bool slice_axis(const struct follow *f, int axis, int64_t start, int64_t 
     return start == 0 && step == 1 && took == f->bucket && took_a == f->n;
 }
 
-static struct track rule_slice(struct follow *f)
+static struct track pad_slice(struct follow *f)
 {
-    struct track t = *track_of(f, 0);
+    struct track t = *pad_track_of(f, 0);
     const struct graph_value *y = result(f), *y_a = pads__in_a(f, f->node->out[f->out]);
     int64_t starts[SH_MAX_RANK], steps[SH_MAX_RANK];
     bool seen[SH_MAX_RANK] = {false}, gone;
@@ -340,10 +342,10 @@ static struct track rule_slice(struct follow *f)
                 return pads__mixed();
             continue;
         }
-        if (!slice_axis(f, axis, starts[axis], steps[axis], &gone))
+        if (!slice_padded_axis(f, axis, starts[axis], steps[axis], &gone))
             return mixes(f, "takes a part of the axis that depends on its end");
         if (gone)
-            drop(&t, k);
+            drop_place(&t, k);
     }
     for (int i = 0; i < y->rank; i++) { /* of a table, as much as the size asks for */
         if (seen[i] || y->dims[i] == y_a->dims[i])
@@ -358,9 +360,9 @@ static struct track rule_slice(struct follow *f)
     return t;
 }
 
-static struct track rule_pad(struct follow *f)
+static struct track pad_pad(struct follow *f)
 {
-    struct track t = *track_of(f, 0);
+    struct track t = *pad_track_of(f, 0);
     int64_t pads[2 * SH_MAX_RANK];
     const int rank = value(f, 0)->rank;
     double fill = 0;
@@ -386,10 +388,10 @@ static struct track rule_pad(struct follow *f)
 /* Rows of a table, by numbers along the axis. */
 static struct track gather_rows(struct follow *f, int64_t axis)
 {
-    const struct track *x = track_of(f, 0), *index = track_of(f, 1);
+    const struct track *x = pad_track_of(f, 0), *index = pad_track_of(f, 1);
     struct track t = pads__free(x->real);
 
-    if (!within(index->all, value(f, 0)->dims[axis]))
+    if (!range_within(index->all, value(f, 0)->dims[axis]))
         return mixes(f, "would look for rows that are not there, for what is filled up");
     t.n = index->n;
     for (uint32_t k = 0; k < t.n; k++) {
@@ -400,10 +402,10 @@ static struct track gather_rows(struct follow *f, int64_t axis)
     return t;
 }
 
-static struct track rule_gather(struct follow *f)
+static struct track pad_gather(struct follow *f)
 {
-    const int64_t axis = number_of(f, "axis", 0);
-    const struct track *x = track_of(f, 0), *index = track_of(f, 1);
+    const int64_t axis = attr_number(f, "axis", 0);
+    const struct track *x = pad_track_of(f, 0), *index = pad_track_of(f, 1);
     struct track t = *x;
 
     if (x->n == 0)
@@ -411,15 +413,16 @@ static struct track rule_gather(struct follow *f)
     for (uint32_t k = t.n; k-- > 0;) {
         if (t.p[k].axis != axis)
             continue;
-        if (t.p[k].before * t.p[k].after != 1 || !value(f, 1)->data || !within(index->real, f->n))
+        if (t.p[k].before * t.p[k].after != 1 || !value(f, 1)->data ||
+            !range_within(index->real, f->n))
             return mixes(f, "takes steps of the axis that depend on its end, or on data");
         if (index->n > 0) { /* one step for each: those before the end are */
             struct track rows = t;
 
-            drop(&rows, k);
+            drop_place(&rows, k);
             return rows.n == 0 ? gather_rows(f, axis) : pads__mixed();
         }
-        drop(&t, k);
+        drop_place(&t, k);
     }
     if (index->n > 0)
         return pads__mixed();
@@ -449,13 +452,13 @@ static struct range weights(struct range r)
 
 static struct track rule_softmax(struct follow *f)
 {
-    const struct track *x = track_of(f, 0);
+    const struct track *x = pad_track_of(f, 0);
     const bool is_log = strcmp(f->node->op, "LogSoftmax") == 0;
     struct track t = with(*x, is_log ? ordinary_if_finite : weights);
     uint32_t at = PADS_PLACES;
 
     for (uint32_t k = 0; k < t.n; k++)
-        if (t.p[k].axis == number_of(f, "axis", -1))
+        if (t.p[k].axis == attr_number(f, "axis", -1))
             at = k;
     if (at == PADS_PLACES) { /* along another axis, where all of it may be masked */
         for (uint32_t k = 0; k < t.n; k++)
@@ -498,10 +501,10 @@ static struct range reduced(const struct follow *f, struct range r, double count
     return strcmp(f->node->op, "ReduceProd") == 0 ? ordinary_if_finite(r) : r;
 }
 
-static struct track rule_reduce(struct follow *f)
+static struct track pad_reduce(struct follow *f)
 {
-    const struct track *x = track_of(f, 0);
-    const bool keep = number_of(f, "keepdims", 1) != 0;
+    const struct track *x = pad_track_of(f, 0);
+    const bool keep = attr_number(f, "keepdims", 1) != 0;
     struct track t = pads__free(range_none());
     int64_t axes[SH_MAX_RANK];
     bool is_reduced[SH_MAX_RANK] = {false};
@@ -540,14 +543,14 @@ static struct track rule_reduce(struct follow *f)
 /* Only what lies before a step reaches it. */
 static struct track rule_cumsum(struct follow *f)
 {
-    struct track t = *track_of(f, 0);
-    const int64_t axis = number_of(f, "axis", 0);
+    struct track t = *pad_track_of(f, 0);
+    const int64_t axis = attr_number(f, "axis", 0);
     const double count = axis >= 0 ? (double)value(f, 0)->dims[axis] : 1;
     const struct range any = range_join(range_of(0, 0), range_sum(any_of(&t), count));
 
     for (uint32_t k = 0; k < t.n; k++) {
         if (t.p[k].axis == axis &&
-            (t.p[k].before * t.p[k].after != 1 || number_of(f, "reverse", 0) != 0))
+            (t.p[k].before * t.p[k].after != 1 || attr_number(f, "reverse", 0) != 0))
             return mixes(f, "adds up from the end of the axis");
         t.edge[k] = t.all = any;
     }
@@ -557,10 +560,10 @@ static struct track rule_cumsum(struct follow *f)
 }
 
 /* The greatest along another axis, and where they are there. */
-static struct track rule_topk(struct follow *f)
+static struct track pad_topk(struct follow *f)
 {
-    const int64_t axis = number_of(f, "axis", -1);
-    struct track t = *track_of(f, 0);
+    const int64_t axis = attr_number(f, "axis", -1);
+    struct track t = *pad_track_of(f, 0);
 
     for (uint32_t k = 0; k < t.n; k++)
         if (t.p[k].axis == axis)
@@ -574,13 +577,13 @@ static struct track rule_topk(struct follow *f)
     return t;
 }
 
-static struct track rule_rnn(struct follow *f)
+static struct track pad_rnn(struct follow *f)
 {
-    struct track t = *track_of(f, 0);
-    const int time = number_of(f, "layout", 0) ? 1 : 0;
+    struct track t = *pad_track_of(f, 0);
+    const int time = attr_number(f, "layout", 0) ? 1 : 0;
     const char *direction = "";
 
-    if (graph_str(f->node, "direction", "forward", &direction, NULL) || !are_free(f, 1))
+    if (graph_str(f->node, "direction", "forward", &direction, NULL) || !are_inputs_unpadded(f, 1))
         return pads__mixed();
     for (uint32_t k = 0; k < t.n; k++) {
         if (t.p[k].before * t.p[k].after != 1 || t.p[k].axis != time)
@@ -591,21 +594,21 @@ static struct track rule_rnn(struct follow *f)
     return with(t, ordinary_if_finite);
 }
 
-static struct track rule_layer_norm(struct follow *f)
+static struct track pad_layer_norm(struct follow *f)
 {
-    const struct track *x = track_of(f, 0);
+    const struct track *x = pad_track_of(f, 0);
 
     for (uint32_t k = 0; k < x->n; k++)
-        if (x->p[k].axis >= number_of(f, "axis", -1))
+        if (x->p[k].axis >= attr_number(f, "axis", -1))
             return pads__mixed();
-    return are_free(f, 1) ? with(*x, ordinary_if_finite) : pads__mixed();
+    return are_inputs_unpadded(f, 1) ? with(*x, ordinary_if_finite) : pads__mixed();
 }
 
 /* A window of one element does not reach over the end; that of whole samples is no place. */
 static struct track rule_window(struct follow *f)
 {
     static const char *const ONE[] = {"kernel_shape", "strides"};
-    const struct track *x = track_of(f, 0);
+    const struct track *x = pad_track_of(f, 0);
     const size_t spatial = (size_t)value(f, 0)->rank - 2;
     int64_t v[2 * SH_MAX_RANK];
     size_t n = 0;
@@ -622,42 +625,42 @@ static struct track rule_window(struct follow *f)
             n != 2 * spatial || v[at] || v[(size_t)at + spatial])
             return pads__mixed();
     }
-    return are_free(f, 1) ? with(*x, ordinary_if_finite) : pads__mixed();
+    return are_inputs_unpadded(f, 1) ? with(*x, ordinary_if_finite) : pads__mixed();
 }
 
-static struct track rule_batch_norm(struct follow *f)
+static struct track pad_batch_norm(struct follow *f)
 {
-    const struct track *x = track_of(f, 0);
+    const struct track *x = pad_track_of(f, 0);
 
     for (uint32_t k = 0; k < x->n; k++)
         if (x->p[k].axis == 1)
             return pads__mixed();
-    return are_free(f, 1) ? with(*x, ordinary_if_finite) : pads__mixed();
+    return are_inputs_unpadded(f, 1) ? with(*x, ordinary_if_finite) : pads__mixed();
 }
 
 /* ---------------------------------------------------------------- products */
 
 /* Operand i: its place on the axis of sums (PADS_PLACES: none), the others where the product puts
  * them. */
-static void operand(const struct follow *f, uint32_t i, struct track *t, uint32_t *inner)
+static void padded_operand(const struct follow *f, uint32_t i, struct track *t, uint32_t *inner)
 {
     bool leads;
 
-    *t = *track_of(f, i);
+    *t = *pad_track_of(f, i);
     *inner = PADS_PLACES;
     for (uint32_t k = 0; k < t->n; k++)
         if (!place_in_product(value(f, 0), value(f, 1), result(f), i, &t->p[k], &leads))
             *inner = k;
 }
 
-static struct track rule_matmul(struct follow *f)
+static struct track pad_matmul(struct follow *f)
 {
     struct track x[2], t = {.all = range_none()};
     uint32_t inner[2];
     bool sums;
 
     for (uint32_t i = 0; i < 2; i++)
-        operand(f, i, &x[i], &inner[i]);
+        padded_operand(f, i, &x[i], &inner[i]);
     sums = inner[0] != PADS_PLACES;
     if (sums != (inner[1] != PADS_PLACES))
         return pads__mixed();
@@ -672,11 +675,11 @@ static struct track rule_matmul(struct follow *f)
         for (uint32_t i = 0; i < 2; i++) {
             const struct range all = x[i].all;
 
-            drop(&x[i], inner[i]);
+            drop_place(&x[i], inner[i]);
             x[i].all = all;
         }
     }
-    if (!add_places(&t, &x[0], 0) || !add_places(&t, &x[1], 0))
+    if (!add_track_places(&t, &x[0], 0) || !add_track_places(&t, &x[1], 0))
         return pads__mixed();
     for (uint32_t k = 0; k < t.n; k++) {
         struct range e[2];
@@ -693,17 +696,17 @@ static struct track rule_matmul(struct follow *f)
 }
 
 /* Rows of the first operand. */
-static struct track rule_gemm(struct follow *f)
+static struct track pad_gemm(struct follow *f)
 {
-    const int rows = number_of(f, "transA", 0) ? 1 : 0;
-    struct track t = *track_of(f, 0);
+    const int rows = attr_number(f, "transA", 0) ? 1 : 0;
+    struct track t = *pad_track_of(f, 0);
 
     for (uint32_t k = 0; k < t.n; k++) {
         if (t.p[k].axis != rows)
             return mixes(f, "adds up places that are filled up, which nothing masks");
         t.p[k].axis = 0;
     }
-    return are_free(f, 1) ? with(t, ordinary_if_finite) : pads__mixed();
+    return are_inputs_unpadded(f, 1) ? with(t, ordinary_if_finite) : pads__mixed();
 }
 
 /* clang-format off */
@@ -711,15 +714,15 @@ static const struct {
     const char *op;
     rule_fn *fn;
 } RULES[] = {
-    {"AveragePool", rule_window}, {"BatchNormalization", rule_batch_norm},
-    {"Concat", rule_concat}, {"Conv", rule_window}, {"CumSum", rule_cumsum},
-    {"Expand", rule_expand}, {"GRU", rule_rnn}, {"Gather", rule_gather}, {"Gemm", rule_gemm},
-    {"LSTM", rule_rnn}, {"LayerNormalization", rule_layer_norm}, {"Locate", rule_locate},
-    {"LogSoftmax", rule_softmax}, {"MatMul", rule_matmul}, {"MaxPool", rule_window},
-    {"Pad", rule_pad}, {"RNN", rule_rnn}, {"ReduceMax", rule_reduce}, {"ReduceMean", rule_reduce},
-    {"ReduceMin", rule_reduce}, {"ReduceProd", rule_reduce}, {"ReduceSum", rule_reduce},
-    {"Reshape", rule_reshape}, {"Slice", rule_slice}, {"Softmax", rule_softmax},
-    {"TopK", rule_topk}, {"Transpose", rule_transpose},
+    {"AveragePool", rule_window}, {"BatchNormalization", pad_batch_norm},
+    {"Concat", pad_concat}, {"Conv", rule_window}, {"CumSum", rule_cumsum},
+    {"Expand", rule_expand}, {"GRU", pad_rnn}, {"Gather", pad_gather}, {"Gemm", pad_gemm},
+    {"LSTM", pad_rnn}, {"LayerNormalization", pad_layer_norm}, {"Locate", rule_locate},
+    {"LogSoftmax", rule_softmax}, {"MatMul", pad_matmul}, {"MaxPool", rule_window},
+    {"Pad", pad_pad}, {"RNN", pad_rnn}, {"ReduceMax", pad_reduce}, {"ReduceMean", pad_reduce},
+    {"ReduceMin", pad_reduce}, {"ReduceProd", pad_reduce}, {"ReduceSum", pad_reduce},
+    {"Reshape", pad_reshape}, {"Slice", pad_slice}, {"Softmax", rule_softmax},
+    {"TopK", pad_topk}, {"Transpose", pad_transpose},
 };
 /* clang-format on */
 
@@ -731,6 +734,6 @@ struct track pads__rule(struct follow *f)
         if (strcmp(RULES[i].op, f->node->op) == 0)
             return RULES[i].fn(f);
     for (uint32_t i = 0; i < f->node->n_in; i++)
-        is_free &= !has(f, i) || track_of(f, i)->n == 0;
-    return is_free ? pads__free(range_wild()) : rule_each(f);
+        is_free &= !has(f, i) || pad_track_of(f, i)->n == 0;
+    return is_free ? pads__free(range_wild()) : pad_each(f);
 }

@@ -10,7 +10,7 @@
 
 /* ---------------------------------------------------------------- functions */
 
-static double sigmoid(double x)
+static double form_sigmoid(double x)
 {
     return 1 / (1 + exp(-x));
 }
@@ -20,7 +20,7 @@ static double logit(double x)
     return log(x) - log1p(-x);
 }
 
-static double softplus(double x)
+static double form_softplus(double x)
 {
     return x > 30 ? x : log1p(exp(x));
 }
@@ -35,17 +35,17 @@ static double negated(double x)
     return -x;
 }
 
-static double reciprocal(double x)
+static double form_reciprocal(double x)
 {
     return 1 / x;
 }
 
-static double squared(double x)
+static double form_squared(double x)
 {
     return x * x;
 }
 
-static double positive(double x)
+static double form_positive(double x)
 {
     return fmax(x, 0);
 }
@@ -58,7 +58,7 @@ static double not_below(double x)
     return x >= 0 ? x : NAN;
 }
 
-static double same(double x)
+static double form_same(double x)
 {
     return x;
 }
@@ -72,14 +72,14 @@ static const struct param_step {
     {"abs", "Abs", fabs, not_below},
     {"exp", "Exp", exp, log},
     {"log", "Log", log, exp},
-    {"log_softmax", "LogSoftmax", NULL, same},
+    {"log_softmax", "LogSoftmax", NULL, form_same},
     {"neg", "Neg", negated, negated},
-    {"reciprocal", "Reciprocal", reciprocal, reciprocal},
-    {"relu", "Relu", positive, not_below},
-    {"sigmoid", "Sigmoid", sigmoid, logit},
+    {"reciprocal", "Reciprocal", form_reciprocal, form_reciprocal},
+    {"relu", "Relu", form_positive, not_below},
+    {"sigmoid", "Sigmoid", form_sigmoid, logit},
     {"softmax", "Softmax", NULL, log},
-    {"softplus", "Softplus", softplus, softplus_back},
-    {"sqrt", "Sqrt", sqrt, squared},
+    {"softplus", "Softplus", form_softplus, softplus_back},
+    {"sqrt", "Sqrt", sqrt, form_squared},
     {"tanh", "Tanh", tanh, atanh},
 };
 
@@ -107,7 +107,7 @@ static bool is_any(const char *name, const char *const *list, size_t n)
 }
 
 /* Each number of the result is one of the parameter's, and none is there twice. */
-static bool is_move(const char *name)
+static bool is_move_name(const char *name)
 {
     static const char *const MOVES[] = {
         "_to_copy", "clone",     "contiguous", "flatten",   "getitem", "narrow",
@@ -134,7 +134,7 @@ static bool is_of_softplus(const char *name)
     return is_any(name, PARTS, SH_ARRAY_LEN(PARTS));
 }
 
-static bool is_number(const char *name)
+static bool is_all_digits(const char *name)
 {
     return strncmp(name, "val_", 4) == 0 || strncmp(name, "scalar_tensor", 13) == 0;
 }
@@ -155,15 +155,16 @@ static void put_last(struct param_form *f, const struct param_step *step)
 }
 
 /* One name of the list, or (own) that of the constant; false: not what can be undone. */
-static bool add_name(struct param_form *f, struct found *found, const char *name, bool own)
+static bool add_form_name(struct param_form *f, struct found *found, const char *name, bool own)
 {
     const struct param_step *step = find_step(name);
-    const bool is_softplus = step && step->of == softplus;
+    const bool is_softplus = step && step->of == form_softplus;
 
-    if (!step && !is_move(name) && !is_bound(name) && !is_number(name) && !is_of_softplus(name))
+    if (!step && !is_move_name(name) && !is_bound(name) && !is_all_digits(name) &&
+        !is_of_softplus(name))
         return false;
-    found->numbers |= is_number(name);
-    found->moves |= is_move(name);
+    found->numbers |= is_all_digits(name);
+    found->moves |= is_move_name(name);
     found->parts |= is_of_softplus(name);
     f->is_bounded |= is_bound(name);
     if (is_softplus && found->softplus) { /* an inner value of it has its name too */
@@ -179,7 +180,7 @@ static bool add_name(struct param_form *f, struct found *found, const char *name
     return !own || step || found->moves || f->is_bounded;
 }
 
-static bool copy_name(char to[static PARAM_FORM_NAME], const char *from, size_t n)
+static bool copy_form_name(char to[static PARAM_FORM_NAME], const char *from, size_t n)
 {
     if (n == 0 || n >= PARAM_FORM_NAME)
         return false;
@@ -196,7 +197,7 @@ struct said {
     bool fits; /* false: the last one was too long, and ended it */
 };
 
-static struct said names_of(const char *list)
+static struct said names_in_list(const char *list)
 {
     struct said w = {.fits = true};
 
@@ -208,12 +209,12 @@ static bool next_name(struct said *w)
 {
     if (!w->at)
         return false;
-    w->fits = copy_name(w->one, w->at, w->n);
+    w->fits = copy_form_name(w->one, w->at, w->n);
     w->at = w->fits ? param_next_name(w->at + w->n + 1, &w->n) : NULL;
     return w->fits;
 }
 
-static bool has_step(const struct param_form *f, double (*of)(double))
+static bool has_form_step(const struct param_form *f, double (*of)(double))
 {
     bool has = false;
 
@@ -224,13 +225,13 @@ static bool has_step(const struct param_form *f, double (*of)(double))
 
 bool param_form_loses_signs(const struct param_form *f)
 {
-    return has_step(f, fabs);
+    return has_form_step(f, fabs);
 }
 
 bool param_form_read(const char *name, const char *list, const struct param_kinds *kinds,
                      struct param_form *out)
 {
-    struct said names = names_of(list);
+    struct said names = names_in_list(list);
     struct found found = {0};
 
     *out = (struct param_form){.param = ""};
@@ -239,15 +240,17 @@ bool param_form_read(const char *name, const char *list, const struct param_kind
 
         if (is == GRAPH_SAID_PARAM && !out->param[0])
             sh_strlcpy(out->param, names.one, sizeof(out->param));
-        else if (is || !add_name(out, &found, names.one, false))
+        else if (is || !add_form_name(out, &found, names.one, false))
             return false;
     }
-    if (!names.fits || !add_name(out, &found, name, true) || !out->param[0] || out->n_steps == 0)
+    if (!names.fits || !add_form_name(out, &found, name, true) || !out->param[0] ||
+        out->n_steps == 0)
         return false;
     out->n_free = out->n_steps - (find_step(name) != NULL);
     if (found.parts && !found.softplus)
         return false;
-    if (has_step(out, fabs) && has_step(out, log)) /* |log p|: p and 1 / p are not alike */
+    if (has_form_step(out, fabs) &&
+        has_form_step(out, log)) /* |log p|: p and 1 / p are not alike */
         return false;
     return !found.numbers || found.moves || found.softplus || out->is_bounded;
 }
@@ -263,13 +266,13 @@ static bool is_repeat(const char *name)
     static const char *const REPEATS[] = {"cat",    "expand", "expand_as", "flip",
                                           "repeat", "roll",   "stack",     "tile"};
 
-    return is_move(name) || is_any(name, REPEATS, SH_ARRAY_LEN(REPEATS));
+    return is_move_name(name) || is_any(name, REPEATS, SH_ARRAY_LEN(REPEATS));
 }
 
 bool param_form_signs(const char *name, const char *list, const struct param_kinds *kinds)
 {
     bool negates = param_is_called(name, "neg"), has_param = false;
-    struct said names = names_of(list);
+    struct said names = names_in_list(list);
     const char *const one = names.one;
 
     if (!negates && !is_repeat(name))
@@ -280,7 +283,7 @@ bool param_form_signs(const char *name, const char *list, const struct param_kin
         has_param |= is == GRAPH_SAID_PARAM;
         negates |= is == GRAPH_SAID_NOTHING && param_is_called(one, "neg");
         if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_NOTHING && !is_repeat(one) &&
-                                        !is_number(one) && !param_is_called(one, "neg")))
+                                        !is_all_digits(one) && !param_is_called(one, "neg")))
             return false;
     }
     return names.fits && has_param && negates;
@@ -295,7 +298,7 @@ static bool is_part(const char *name)
 }
 
 /* One name of the list, or that of the constant; false: no move of all numbers. */
-static bool add_move(struct param_move *m, const char *name)
+static bool add_param_move(struct param_move *m, const char *name)
 {
     static const char *const REPEATS[] = {"expand", "expand_as", "repeat"};
     static const char *const TURNS[] = {"permute", "t", "transpose"};
@@ -303,42 +306,42 @@ static bool add_move(struct param_move *m, const char *name)
 
     m->repeats |= repeats;
     m->turns |= is_any(name, TURNS, SH_ARRAY_LEN(TURNS));
-    return repeats || (is_move(name) && !is_part(name));
+    return repeats || (is_move_name(name) && !is_part(name));
 }
 
 bool param_form_moved(const char *name, const char *list, const struct param_kinds *kinds,
                       struct param_move *out)
 {
-    struct said names = names_of(list);
+    struct said names = names_in_list(list);
 
     *out = (struct param_move){.param = ""};
-    if (!add_move(out, name) && !is_number(name))
+    if (!add_param_move(out, name) && !is_all_digits(name))
         return false;
     while (next_name(&names)) {
         const enum graph_said is = param_kind(kinds, names.one);
 
         if (is == GRAPH_SAID_PARAM && !out->param[0])
             sh_strlcpy(out->param, names.one, sizeof(out->param));
-        else if (is || !(is_number(names.one) || add_move(out, names.one)))
+        else if (is || !(is_all_digits(names.one) || add_param_move(out, names.one)))
             return false;
     }
-    return names.fits && out->param[0] && (out->turns || !is_number(name));
+    return names.fits && out->param[0] && (out->turns || !is_all_digits(name));
 }
 
 bool param_form_part(const char *name, const char *list, const struct param_kinds *kinds,
                      char param[static PARAM_FORM_NAME])
 {
-    struct said names = names_of(list);
+    struct said names = names_in_list(list);
 
     param[0] = '\0';
-    if (!is_move(name))
+    if (!is_move_name(name))
         return false;
     while (next_name(&names)) {
         const enum graph_said is = param_kind(kinds, names.one);
 
         if (is == GRAPH_SAID_PARAM && !param[0])
             sh_strlcpy(param, names.one, PARAM_FORM_NAME);
-        else if (is || !(is_number(names.one) || is_move(names.one)))
+        else if (is || !(is_all_digits(names.one) || is_move_name(names.one)))
             return false;
     }
     return names.fits && param[0];
@@ -353,8 +356,9 @@ bool param_form_is_one(const char *name, const char *list, const struct param_ki
 
     if (param_form_moved(name, list, kinds, &is))
         return !is.repeats;
-    return is_number(name) && first && !param_next_name(first + n + 1, &n) &&
-           copy_name(one, first, strcspn(first, "'")) && param_kind(kinds, one) == GRAPH_SAID_PARAM;
+    return is_all_digits(name) && first && !param_next_name(first + n + 1, &n) &&
+           copy_form_name(one, first, strcspn(first, "'")) &&
+           param_kind(kinds, one) == GRAPH_SAID_PARAM;
 }
 
 bool param_form_shifted(const char *name, const char *list, const struct param_kinds *kinds,
@@ -363,13 +367,13 @@ bool param_form_shifted(const char *name, const char *list, const struct param_k
     static const char *const SUMS[] = {"add", "rsub", "sub"};
     struct param_move move = {.param = ""};
     bool sums = is_any(name, SUMS, SH_ARRAY_LEN(SUMS));
-    struct said names = names_of(list);
+    struct said names = names_in_list(list);
     const char *const one = names.one;
 
     bool has_number = false;
 
     param[0] = '\0';
-    if (!sums && !add_move(&move, name))
+    if (!sums && !add_param_move(&move, name))
         return false;
     while (next_name(&names)) {
         const enum graph_said is = param_kind(kinds, one);
@@ -381,8 +385,9 @@ bool param_form_shifted(const char *name, const char *list, const struct param_k
         if (is)
             return false;
         sums |= is_any(one, SUMS, SH_ARRAY_LEN(SUMS));
-        has_number |= is_number(one);
-        if (!is_any(one, SUMS, SH_ARRAY_LEN(SUMS)) && !is_number(one) && !add_move(&move, one))
+        has_number |= is_all_digits(one);
+        if (!is_any(one, SUMS, SH_ARRAY_LEN(SUMS)) && !is_all_digits(one) &&
+            !add_param_move(&move, one))
             return false;
     }
     return names.fits && sums && has_number && param[0] && !move.repeats;
@@ -400,12 +405,12 @@ bool param_form_expanded(const char *name, const char *list, const struct param_
         char one[PARAM_FORM_NAME];
         enum graph_said is;
 
-        if (!copy_name(one, p, n))
+        if (!copy_form_name(one, p, n))
             return false;
         is = param_kind(kinds, one);
         if (is == GRAPH_SAID_PARAM && !param[0])
             memcpy(param, one, n + 1);
-        else if (is || !is_number(one))
+        else if (is || !is_all_digits(one))
             return false;
     }
     return param[0];
@@ -425,20 +430,20 @@ bool param_form_taken(const char *name, const char *list, const struct param_kin
     size_t n = 0, len = 0, params = 0;
 
     param[0] = row[0] = '\0';
-    if (!is_move(name))
+    if (!is_move_name(name))
         return false;
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];
         enum graph_said is;
         bool is_softmax;
 
-        if (!copy_name(one, p, n))
+        if (!copy_form_name(one, p, n))
             return false;
         is = param_kind(kinds, one);
         is_softmax = is == GRAPH_SAID_NOTHING && param_is_called(one, "softmax");
         joins |= is == GRAPH_SAID_NOTHING && is_join(one);
         if (is == GRAPH_SAID_NOTHING && !is_softmax &&
-            (is_number(one) || is_move(one) || is_join(one)))
+            (is_all_digits(one) || is_move_name(one) || is_join(one)))
             continue;
         if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_NOTHING && !is_softmax) ||
             len + n + 2 > PARAM_FORM_NAME)
@@ -452,7 +457,7 @@ bool param_form_taken(const char *name, const char *list, const struct param_kin
 }
 
 /* Other buffers have numbers besides 0 and 1: who is whose neighbour, noise. */
-static bool is_mask(const char *buffer)
+static bool is_mask_buffer(const char *buffer)
 {
     return strstr(buffer, "mask") || strstr(buffer, "tril") || strstr(buffer, "triu");
 }
@@ -471,23 +476,23 @@ bool param_form_product(const char *name, const char *list, const struct param_k
 
     *cuts = is_cut(name);
     param[0] = '\0';
-    if (!has_product && !*cuts && !is_move(name))
+    if (!has_product && !*cuts && !is_move_name(name))
         return false;
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];
         enum graph_said is;
 
-        if (!copy_name(one, p, n))
+        if (!copy_form_name(one, p, n))
             return false;
         is = param_kind(kinds, one);
         if (is == GRAPH_SAID_PARAM && param[0])
             return false;
         if (is == GRAPH_SAID_PARAM)
             memcpy(param, one, n + 1);
-        else if (is == GRAPH_SAID_NOTHING && !is_move(one) && !is_number(one) && !is_cut(one) &&
-                 !param_is_called(one, "mul"))
+        else if (is == GRAPH_SAID_NOTHING && !is_move_name(one) && !is_all_digits(one) &&
+                 !is_cut(one) && !param_is_called(one, "mul"))
             return false;
-        if (is == GRAPH_SAID_BUFFER && !is_mask(one))
+        if (is == GRAPH_SAID_BUFFER && !is_mask_buffer(one))
             return false;
         has_buffer |= is == GRAPH_SAID_BUFFER;
         has_product |= param_is_called(one, "mul");
@@ -502,20 +507,20 @@ bool param_form_of_zeros(const char *name, const char *list, const struct param_
     bool has_product = param_is_called(name, "mul"), has_zeros = false;
     size_t n = 0;
 
-    if (!has_product && !is_move(name))
+    if (!has_product && !is_move_name(name))
         return false;
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];
         bool zeros;
 
-        if (!copy_name(one, p, n))
+        if (!copy_form_name(one, p, n))
             return false;
         if (param_kind(kinds, one))
             continue;
         zeros = is_any(one, ZEROS, SH_ARRAY_LEN(ZEROS));
         has_zeros |= zeros;
         has_product |= param_is_called(one, "mul");
-        if (!zeros && !is_move(one) && !is_bound(one) && !is_number(one) &&
+        if (!zeros && !is_move_name(one) && !is_bound(one) && !is_all_digits(one) &&
             !param_is_called(one, "mul") && !param_is_called(one, "expand") &&
             !param_is_called(one, "matmul"))
             return false;
@@ -533,7 +538,7 @@ bool param_form_pair(const char *name, const char *list, const struct param_kind
         char one[PARAM_FORM_NAME];
         char *to;
 
-        if (!copy_name(one, p, n) || param_kind(kinds, one) == GRAPH_SAID_NOTHING)
+        if (!copy_form_name(one, p, n) || param_kind(kinds, one) == GRAPH_SAID_NOTHING)
             return false;
         to = param_kind(kinds, one) == GRAPH_SAID_PARAM ? param : buffer;
         if (to[0])
@@ -549,13 +554,13 @@ bool param_form_sum(const char *name, const char *list, const struct param_kinds
     int sums = param_is_called(name, "add"), params = 0;
     size_t n = 0;
 
-    if (!sums && !is_move(name))
+    if (!sums && !is_move_name(name))
         return false;
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];
         enum graph_said is;
 
-        if (!copy_name(one, p, n))
+        if (!copy_form_name(one, p, n))
             return false;
         is = param_kind(kinds, one);
         if (is == GRAPH_SAID_PARAM && params < 2)
@@ -563,7 +568,7 @@ bool param_form_sum(const char *name, const char *list, const struct param_kinds
         params += is == GRAPH_SAID_PARAM;
         sums += is == GRAPH_SAID_NOTHING && param_is_called(one, "add");
         if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_NOTHING && !param_is_called(one, "add") &&
-                                        !is_repeat(one) && !is_number(one)))
+                                        !is_repeat(one) && !is_all_digits(one)))
             return false;
     }
     return params == 2 && sums == 1;
@@ -609,7 +614,7 @@ static bool keeps_numbers(const char *name)
 
     if (is_any(name, OF_OTHERS, SH_ARRAY_LEN(OF_OTHERS)))
         return false;
-    return param_is_moved(name) || param_is_maker(name) || is_number(name) ||
+    return param_is_moved(name) || param_is_maker(name) || is_all_digits(name) ||
            is_any(name, KEEPS, SH_ARRAY_LEN(KEEPS));
 }
 
@@ -629,7 +634,7 @@ static void add_made(struct made *m, const char *name, const struct param_kinds 
         return;
     m->sums += sums;
     m->parts += is_part(name);
-    m->numbers += is_number(name) || param_is_maker(name);
+    m->numbers += is_all_digits(name) || param_is_maker(name);
     m->changes |= !sums && !looks_up && !keeps_numbers(name);
     m->looks_up |= looks_up;
     m->is_of_floats |= is_any(name, OF_FLOATS, SH_ARRAY_LEN(OF_FLOATS));
@@ -644,7 +649,7 @@ bool param_form_is_lost(const char *name, const char *list, const struct param_k
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];
 
-        if (copy_name(one, p, n))
+        if (copy_form_name(one, p, n))
             add_made(&m, one, kinds);
     }
     if (m.params == 0)
@@ -663,7 +668,7 @@ bool param_form_is_letter(const char *list, const struct param_kinds *kinds)
         char one[PARAM_FORM_NAME];
         const char *dot;
 
-        if (!copy_name(one, p, n) || param_kind(kinds, one) != GRAPH_SAID_PARAM)
+        if (!copy_form_name(one, p, n) || param_kind(kinds, one) != GRAPH_SAID_PARAM)
             continue;
         dot = strrchr(one, '.');
         params++;
@@ -737,9 +742,9 @@ static bool undo(const struct param_form *f, const void *x, int64_t n, float *ou
         out[i] = (float)back;
         again = (double)out[i];
         for (int k = 0; k < f->n_steps; k++)
-            again = f->steps[k]->of             ? f->steps[k]->of(again)
-                    : f->steps[k]->back == same ? again
-                                                : exp(again);
+            again = f->steps[k]->of                  ? f->steps[k]->of(again)
+                    : f->steps[k]->back == form_same ? again
+                                                     : exp(again);
         if (!isfinite(out[i]) || !(fabs(again - is) <= SAME * fabs(is)))
             return false;
     }
@@ -776,7 +781,8 @@ bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_
     for (int k = 0; k < f->n_steps; k++)
         has_softmax |= !f->steps[k]->of;
     if (has_softmax) {
-        f->axis = f->n_steps == 1 ? axis_of_sums(x, f->steps[0]->back == same, rank, dims) : -1;
+        f->axis =
+            f->n_steps == 1 ? axis_of_sums(x, f->steps[0]->back == form_same, rank, dims) : -1;
         return f->axis >= 0 && !f->is_bounded && undo(f, x, n, out);
     }
     if (f->is_bounded && was_held(x, n))

@@ -17,7 +17,7 @@ static char *take_name(char *line, const char *key)
     return from;
 }
 
-static int read_line(struct param_kinds *k, char *line, struct sh_err *err)
+static int read_kind_line(struct param_kinds *k, char *line, struct sh_err *err)
 {
     enum graph_said is = GRAPH_SAID_PARAM;
     char *name = take_name(line, ": PARAMETER target='");
@@ -40,7 +40,7 @@ int param_kinds_read(struct param_kinds *k, char *text, struct sh_err *err)
     rc = names_init(&k->names, err);
     for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line && rc == SH_OK;
          line = strtok_r(NULL, "\n", &rest))
-        rc = read_line(k, line, err);
+        rc = read_kind_line(k, line, err);
     return rc;
 }
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool begins(const char *name, const char *with)
+static bool begins_with(const char *name, const char *with)
 {
     return strncmp(name, with, strlen(with)) == 0;
 }
@@ -50,7 +50,7 @@ bool param_is_called(const char *name, const char *operation)
     return strlen(operation) == n && strncmp(operation, name, n) == 0;
 }
 
-static bool is_one_of(const char *name, const char *const *list, size_t n)
+static bool is_one_of_names(const char *name, const char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (param_is_called(name, list[i]))
@@ -60,12 +60,12 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
 
 bool param_is_moved(const char *name)
 {
-    return is_one_of(name, MOVES, SH_ARRAY_LEN(MOVES));
+    return is_one_of_names(name, MOVES, SH_ARRAY_LEN(MOVES));
 }
 
 bool param_is_maker(const char *name)
 {
-    return is_one_of(name, MAKERS, SH_ARRAY_LEN(MAKERS));
+    return is_one_of_names(name, MAKERS, SH_ARRAY_LEN(MAKERS));
 }
 
 /* What exporters of PyTorch and shunt-zoo call numbers and what they compute themselves. */
@@ -76,16 +76,17 @@ bool param_is_made_up(const char *name)
                                         "const_",  "_const"};
     size_t n = strcspn(name, "@");
 
-    if (param_is_moved(name) || is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS)) ||
-        is_one_of(name, MAKERS, SH_ARRAY_LEN(MAKERS)) || memchr(name, '/', n) ||
+    if (param_is_moved(name) || is_one_of_names(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS)) ||
+        is_one_of_names(name, MAKERS, SH_ARRAY_LEN(MAKERS)) || memchr(name, '/', n) ||
         memchr(name, ':', n) || strstr(name, "onstant"))
         return true;
     for (size_t i = 0; i < SH_ARRAY_LEN(BEGIN); i++)
-        if (begins(name, BEGIN[i]))
+        if (begins_with(name, BEGIN[i]))
             return true;
     while (n > 0 && isdigit((unsigned char)name[n - 1]))
         n--;
-    return n == 0 || (n == strlen("const") && begins(name, "const")); /* only digits behind it */
+    return n == 0 ||
+           (n == strlen("const") && begins_with(name, "const")); /* only digits behind it */
 }
 
 bool param_is_word(const char *name)
@@ -94,19 +95,19 @@ bool param_is_word(const char *name)
 
     while (isalnum((unsigned char)*p) || *p == '_' || *p == '.')
         p++;
-    return isalpha((unsigned char)name[0]) && !*p && !begins(name, "val_");
+    return isalpha((unsigned char)name[0]) && !*p && !begins_with(name, "val_");
 }
 
 bool param_is_folded(const char *name)
 {
-    return begins(name, "onnx::") || (name[0] && name[strspn(name, "0123456789")] == '\0');
+    return begins_with(name, "onnx::") || (name[0] && name[strspn(name, "0123456789")] == '\0');
 }
 
 const char *param_bare_name(const char *name)
 {
     static const char PREFIX[] = "onnx::";
 
-    return begins(name, PREFIX) ? name + strlen(PREFIX) : name;
+    return begins_with(name, PREFIX) ? name + strlen(PREFIX) : name;
 }
 
 bool param_is_lone(const char *name, int rank)
@@ -114,9 +115,9 @@ bool param_is_lone(const char *name, int rank)
     static const char *const SHIFTS[] = {"abs", "add", "neg", "rsub", "sub"};
 
     return param_is_moved(name) ||
-           (rank > 0 &&
-            (begins(name, "onnx::Add") || begins(name, "onnx::Mul") || begins(name, "onnx::Sub") ||
-             is_one_of(name, SHIFTS, SH_ARRAY_LEN(SHIFTS))));
+           (rank > 0 && (begins_with(name, "onnx::Add") || begins_with(name, "onnx::Mul") ||
+                         begins_with(name, "onnx::Sub") ||
+                         is_one_of_names(name, SHIFTS, SH_ARRAY_LEN(SHIFTS))));
 }
 
 /* The last part of "layers.0.attn_mask", as modules call their buffers. */
@@ -211,14 +212,14 @@ static bool is_word_of_buffers(const char *last)
         if (strcmp(last, BUFFERS[i]) == 0)
             return true;
     for (size_t i = 0; i < SH_ARRAY_LEN(BEGINNINGS); i++)
-        if (begins(last, BEGINNINGS[i]))
+        if (begins_with(last, BEGINNINGS[i]))
             return true;
     for (size_t i = 0; i < SH_ARRAY_LEN(ENDS); i++) /* "weight_mean" is of a Bayesian layer */
         if (ends(last, ENDS[i]) && !of_log && (!of_weight || strcmp(ENDS[i], "_epsilon") == 0))
             return true;
     return (strstr(last, "mask") && !is_learned_mask(last)) || strstr(last, "anchor") ||
-           strstr(last, "inv_freq") || strstr(last, "cumprod") || begins(last, "random_") ||
-           begins(last, "fixed_") || begins(last, "frozen_");
+           strstr(last, "inv_freq") || strstr(last, "cumprod") || begins_with(last, "random_") ||
+           begins_with(last, "fixed_") || begins_with(last, "frozen_");
 }
 
 /* The part behind the last dot; false: it is longer than any that a rule knows. */
@@ -247,8 +248,9 @@ bool param_is_of_torch(const char *name)
     char last[64];
 
     return take_last(name, last) &&
-           (begins(last, "weight") || begins(last, "bias") || begins(last, "original") ||
-            begins(last, "in_proj_") || begins(last, "running_") ||
+           (begins_with(last, "weight") || begins_with(last, "bias") ||
+            begins_with(last, "original") || begins_with(last, "in_proj_") ||
+            begins_with(last, "running_") ||
             (strlen(last) == 13 && strcmp(last + 1, "_proj_weight") == 0));
 }
 
@@ -329,7 +331,7 @@ static const char *const OF_CODE[] = {"alias",
 #define MAX_NAME 256
 
 /* n bytes of a name; false: it is none that a rule knows. */
-static bool copy_name(char name[static MAX_NAME], const char *from, size_t n)
+static bool copy_module_name(char name[static MAX_NAME], const char *from, size_t n)
 {
     if (n == 0 || n >= MAX_NAME)
         return false;
@@ -338,18 +340,19 @@ static bool copy_name(char name[static MAX_NAME], const char *from, size_t n)
     return true;
 }
 
-static bool is_of_code(const char *from, size_t n, const struct param_kinds *kinds)
+static bool is_name_of_code(const char *from, size_t n, const struct param_kinds *kinds)
 {
     char name[MAX_NAME];
 
-    if (!copy_name(name, from, n))
+    if (!copy_module_name(name, from, n))
         return false;
     if (param_kinds_known(kinds))
         return param_kind(kinds, name) != GRAPH_SAID_PARAM;
     if (param_is_buffer(name))
         return true;
-    return !strchr(name, '.') && (param_is_made_up(name) || begins(name, "convert_element_type") ||
-                                  is_one_of(name, OF_CODE, SH_ARRAY_LEN(OF_CODE)));
+    return !strchr(name, '.') &&
+           (param_is_made_up(name) || begins_with(name, "convert_element_type") ||
+            is_one_of_names(name, OF_CODE, SH_ARRAY_LEN(OF_CODE)));
 }
 
 const char *param_next_name(const char *list, size_t *n)
@@ -368,7 +371,7 @@ bool param_is_of_code(const char *list, const struct param_kinds *kinds)
     bool all = name;
 
     for (; name && all; name = param_next_name(name + n + 1, &n))
-        all = is_of_code(name, n, kinds);
+        all = is_name_of_code(name, n, kinds);
     return all;
 }
 
@@ -376,7 +379,8 @@ bool param_is_operation(const char *from, size_t n)
 {
     char name[MAX_NAME];
 
-    return copy_name(name, from, n) && is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
+    return copy_module_name(name, from, n) &&
+           is_one_of_names(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
 }
 
 bool param_is_computed(const char *name, const char *list, const struct param_kinds *kinds)
@@ -393,7 +397,7 @@ bool param_is_computed(const char *name, const char *list, const struct param_ki
 bool param_is_turned(const char *name)
 {
     return param_is_folded(name) || param_is_moved(name) ||
-           is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
+           is_one_of_names(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
 }
 
 /* ---------------------------------------------------------------- numbers */
@@ -402,7 +406,7 @@ bool param_is_turned(const char *name)
 #define SAMPLE 512
 #define SAME_LENGTH 1e-4 /* of lines: what rounding leaves of equal ones */
 
-static int by_size(const void *a, const void *b)
+static int by_number(const void *a, const void *b)
 {
     float x, y;
 
@@ -423,7 +427,7 @@ static bool differ(const uint8_t *data, int64_t n)
         if (!isfinite(seen[i]))
             return false;
     }
-    qsort(seen, (size_t)m, sizeof(*seen), by_size);
+    qsort(seen, (size_t)m, sizeof(*seen), by_number);
     for (int64_t i = 1; i < m; i++)
         distinct += seen[i] != seen[i - 1];
     return 4 * distinct >= 3 * m;

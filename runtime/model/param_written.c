@@ -9,7 +9,7 @@
 #define MOST_TIMES 1024.0
 #define SAME 1e-5
 
-static bool are_equal(const void *data, int64_t n)
+static bool are_numbers_equal(const void *data, int64_t n)
 {
     int64_t i = 1;
 
@@ -54,7 +54,7 @@ static bool is_symmetric(const void *data, int64_t n)
     return varies;
 }
 
-static bool is_identity(const void *data, int64_t n)
+static bool is_identity_matrix(const void *data, int64_t n)
 {
     const float one = param_number(data, 0);
     bool is = true;
@@ -83,12 +83,12 @@ bool param_is_written(const void *data, int rank, const int64_t *dims)
             return false;
     if (data && all == 1)
         return is_epsilon((double)param_number(data, 0));
-    if (!data || all < MIN_NUMBERS || are_equal(data, all))
+    if (!data || all < MIN_NUMBERS || are_numbers_equal(data, all))
         return false;
     squares = n ? all / (n * n) : 0;
     is_written = are_multiples(data, all);
     for (int64_t i = 0; i < squares && is_one; i++)
-        is_one = is_identity((const uint8_t *)data + i * n * n * (int64_t)sizeof(float), n);
+        is_one = is_identity_matrix((const uint8_t *)data + i * n * n * (int64_t)sizeof(float), n);
     if (squares > 0 && is_one)
         return false;
     for (int64_t i = 0; i < squares && n >= 3 && !is_written; i++) {

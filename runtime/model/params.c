@@ -100,7 +100,7 @@ static bool is_formula(const struct graph_value *v)
 }
 
 /* Where nothing is said of it, its numbers may still tell that somebody wrote them. */
-static bool is_written(const struct graph_value *v)
+static bool is_value_written(const struct graph_value *v)
 {
     return v->is_assumed && v->data && v->dtype == SH_F32 &&
            param_is_written(v->data, v->rank, v->dims);
@@ -188,7 +188,7 @@ static int find_waves(const struct graph *g, bool *fixed, struct sh_err *err)
               : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
 }
 
-static bool is_input(const struct graph *g, uint32_t v)
+static bool is_input_value(const struct graph *g, uint32_t v)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++)
         if (g->inputs[i] == v)
@@ -207,8 +207,8 @@ static void find_standards(const struct graph *g, const struct graph_node **make
         if (strcmp(n->op, "Div") != 0 || !g->values[n->in[1]].data || g->values[n->in[1]].said)
             continue;
         before = makers[n->in[0]];
-        of_input = is_input(g, n->in[0]);
-        if (before && strcmp(before->op, "Sub") == 0 && is_input(g, before->in[0]) &&
+        of_input = is_input_value(g, n->in[0]);
+        if (before && strcmp(before->op, "Sub") == 0 && is_input_value(g, before->in[0]) &&
             g->values[before->in[1]].data && !g->values[before->in[1]].said)
             of_input = fixed[before->in[1]] = true;
         fixed[n->in[1]] |= of_input;
@@ -301,7 +301,7 @@ static void find_computed(struct graph *g, const bool *fixed)
         g->values[i].is_computed |= is_factor(&g->values[i]);
 }
 
-static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
+static bool is_node_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
 {
     const struct graph_value *v = &g->values[n->in[i]];
     int64_t axis = 0;
@@ -394,7 +394,7 @@ static bool is_of_logits(const struct graph_value *v, const struct graph_node *b
 }
 
 /* A number that people write: 0.485, 1 / 6, 3 / 16. */
-static bool is_round(float x)
+static bool is_round_number(float x)
 {
     static const float OVER[] = {1000, 4096, 7, 9, 11, 12, 13, 14, 15, 18, 20, 21, 22, 24, 28, 30};
     bool is = false;
@@ -409,7 +409,7 @@ static bool is_written_alone(const struct graph_value *v)
 {
     const float x = v->dtype == SH_F32 ? param_number(v->data, 0) : 0;
 
-    return x != 0 && fabsf(x) != 1 && is_round(x);
+    return x != 0 && fabsf(x) != 1 && is_round_number(x);
 }
 
 /* Do numbers that were taken of something of the module differ though they are round, as those of a
@@ -580,7 +580,7 @@ static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
             through |= n->out[k] != GRAPH_NONE && fixed[n->out[k]] && weighs[n->out[k]];
         for (uint32_t k = 0; k < n->n_in; k++)
             if (n->in[k] != GRAPH_NONE && fixed[n->in[k]] && !weighs[n->in[k]])
-                weighs[n->in[k]] = (through && !is_of_formula(g, n, k)) || is_weight(g, n, k);
+                weighs[n->in[k]] = (through && !is_of_formula(g, n, k)) || is_node_weight(g, n, k);
     }
 }
 
@@ -658,7 +658,7 @@ static bool has_moved_output(const struct graph_node *n, const bool *moved)
 }
 
 /* One number for each channel, but no padding, which is the same in all. */
-static bool is_token(const struct graph_value *v)
+static bool is_token_value(const struct graph_value *v)
 {
     return is_per_channel(v) &&
            memcmp(v->data, (const float *)v->data + 1, v->bytes - sizeof(float)) != 0;
@@ -676,7 +676,7 @@ static bool are_few(const struct graph_value *v)
         const float x = param_number(v->data, i);
 
         same &= x == param_number(v->data, 0) && (x == 0 || x == 1) && !signbit(x);
-        drawn |= isfinite(x) && !is_round(x);
+        drawn |= isfinite(x) && !is_round_number(x);
     }
     return n > 1 && n < MAX_FEW && (same || drawn);
 }
@@ -686,7 +686,7 @@ static bool may_learn(const struct graph_value *v)
     if (!v->data || v->dtype != SH_F32)
         return false;
     return (v->is_taken || param_is_moved(v->name) || param_is_folded(v->name)) &&
-           (is_token(v) || (v->is_folded && are_few(v)) ||
+           (is_token_value(v) || (v->is_folded && are_few(v)) ||
             param_is_scattered(v->data, v->rank, v->dims)) &&
            !is_formula(v);
 }
@@ -696,7 +696,7 @@ static bool looks_learned(const struct graph_value *v)
 {
     return v->data && v->dtype == SH_F32 &&
            (are_few(v) || param_is_scattered(v->data, v->rank, v->dims)) && !is_formula(v) &&
-           !is_written(v);
+           !is_value_written(v);
 }
 
 /* A number of the module in a file of the older exporter that takes part and does not learn. */
@@ -731,7 +731,7 @@ struct found {
 };
 
 /* By who wrote the model. Asked last: it may look at all numbers. */
-static bool is_named(const struct graph *g, const struct graph_value *v)
+static bool is_named_param(const struct graph *g, const struct graph_value *v)
 {
     return (v->said || !is_made_up(g, v)) && !is_buffer(g, v) && !is_formula(v);
 }
@@ -742,7 +742,7 @@ static void forget_buffers(const struct graph *g, bool *marks)
         marks[i] &= g->values[i].said != GRAPH_SAID_BUFFER;
 }
 
-static void decide(struct graph *g, const struct found *f)
+static void decide_params(struct graph *g, const struct found *f)
 {
     find_fixed(g, f->fixed);
     forget_buffers(g, f->weighs);
@@ -763,9 +763,9 @@ static void decide(struct graph *g, const struct found *f)
                      (looks_learned(v) || is_lone_number(v, f->counts[i]));
         v->is_param = v->is_param &&
                       (v->said == GRAPH_SAID_LEARNS ||
-                       (!f->filters[i] && !is_written(v) &&
+                       (!f->filters[i] && !is_value_written(v) &&
                         (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
-                                   is_named(g, v)))));
+                                   is_named_param(g, v)))));
         v->is_assumed &= v->is_param;
         v->is_held &= !v->is_param && !v->is_computed;
     }
@@ -785,7 +785,7 @@ int graph__find_params(struct graph *g, struct sh_err *err)
     if (!rc)
         rc = find_waves(g, f.filters, err);
     if (!rc) {
-        decide(g, &f);
+        decide_params(g, &f);
         find_computed(g, f.fixed);
     }
     free(marks);

@@ -16,7 +16,7 @@ struct turned {
     int64_t rows, columns; /* of it */
 };
 
-static void turn(const void *ctx, void *to)
+static void transpose_weight(const void *ctx, void *to)
 {
     const struct turned *t = ctx;
     float *out = to;
@@ -39,7 +39,7 @@ static bool is_across(const struct ir *ir, const struct dev_op *op)
            op->in[0] != op->in[1] && ir_same_shape(ir, op->in[1], ir_root(ir, op->in[1]));
 }
 
-static uint32_t turned(struct ir *ir, uint32_t w)
+static uint32_t turned_weight(struct ir *ir, uint32_t w)
 {
     const bool may_wait = ir_is_given(ir, w);
     struct turned *t = ir_alloc(ir, 1, sizeof(*t));
@@ -50,7 +50,7 @@ static uint32_t turned(struct ir *ir, uint32_t w)
         *t = (struct turned){ir_settle(ir, w), like.dims[0], like.dims[1]};
     like.dims[0] = ir_t(ir, w)->dims[1];
     like.dims[1] = ir_t(ir, w)->dims[0];
-    out = ir_later(ir, &like, like.name, turn, t);
+    out = ir_later(ir, &like, like.name, transpose_weight, t);
     if (!may_wait)
         ir_settle(ir, out);
     return out;
@@ -67,7 +67,7 @@ void pass_along(struct ir *ir)
         if (is_across(ir, &ir->g.ops[i]))
             reads[ir_root(ir, ir->g.ops[i].in[1])]++;
     for (uint32_t i = 0; i < n && ok; i++)
-        to[i] = reads[i] > 0 && reads[i] == u.reads[i] ? turned(ir, i) : DEV_NONE;
+        to[i] = reads[i] > 0 && reads[i] == u.reads[i] ? turned_weight(ir, i) : DEV_NONE;
     for (uint32_t i = 0; i < ir->g.n_ops && ok; i++) {
         struct dev_op *op = &ir->g.ops[i];
         const uint32_t w = is_across(ir, op) ? to[ir_root(ir, op->in[1])] : DEV_NONE;

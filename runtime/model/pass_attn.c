@@ -99,8 +99,8 @@ static bool peel_act(void *ctx, uint32_t *t)
 }
 
 /* The tensor that t, [B,H,S,D] or, turned, [B,H,D,S], is cut out of, and where heads lie in it. */
-static uint32_t view_of(const struct attn *a, uint32_t t, bool turned, double *scale,
-                        struct dev_heads *out)
+static uint32_t heads_view(const struct attn *a, uint32_t t, bool turned, double *scale,
+                           struct dev_heads *out)
 {
     const uint32_t row = turned ? 3 : 2, column = turned ? 2 : 3;
     const int64_t *d = ir_t(a->ir, t)->dims;
@@ -138,13 +138,13 @@ static uint32_t plain_heads_of(const struct attn *a, uint32_t t, bool turned, do
 }
 
 /* Operand i from t: the plain tensor, or what it was cut out of. false: neither. */
-static bool heads_of(const struct attn *a, uint32_t t, bool turned, int i, struct match *m,
-                     double *scale)
+static bool heads_of_tensor(const struct attn *a, uint32_t t, bool turned, int i, struct match *m,
+                            double *scale)
 {
     double of_plain = 1.0, of_view = 1.0;
     struct dev_heads view;
     const uint32_t plain = plain_heads_of(a, t, turned, &of_plain);
-    const uint32_t source = m->no_views ? DEV_NONE : view_of(a, t, turned, &of_view, &view);
+    const uint32_t source = m->no_views ? DEV_NONE : heads_view(a, t, turned, &of_view, &view);
     const bool is_view =
         source != DEV_NONE && (plain == DEV_NONE || source != ir_root(a->ir, plain));
 
@@ -161,8 +161,8 @@ static bool is_plain_product(const struct dev_op *op)
 
 /* Adds a mask t that is broadcast to `full`, another shape of the scores. false: its parts do not
  * go with samples, heads, rows and keys. */
-static bool add_mask(const struct attn *a, struct match *m, uint32_t t,
-                     const struct dev_tensor *full, struct dev_op *add)
+static bool add_attn_mask(const struct attn *a, struct match *m, uint32_t t,
+                          const struct dev_tensor *full, struct dev_op *add)
 {
     const struct dev_tensor *x = ir_t(a->ir, t), *scores = ir_t(a->ir, m->scores);
     struct mask *mask = &m->masks[m->n_masks];
@@ -196,11 +196,11 @@ static bool match_scores(const struct attn *a, const struct dev_op *op, struct m
 
     if (op->act != DEV_ACT_NONE || (op->in[2] != DEV_NONE && op->in[3] != DEV_NONE) ||
         (mask != DEV_NONE &&
-         (m->scale != 1.0 || !add_mask(a, m, mask, ir_t(a->ir, op->out[0]), NULL))))
+         (m->scale != 1.0 || !add_attn_mask(a, m, mask, ir_t(a->ir, op->out[0]), NULL))))
         return false;
     m->scale *= (double)op->u.matmul.alpha;
-    return heads_of(a, op->in[0], op->u.matmul.trans_a, 0, m, &m->scale) &&
-           heads_of(a, op->in[1], !op->u.matmul.trans_b, 1, m, &m->scale);
+    return heads_of_tensor(a, op->in[0], op->u.matmul.trans_a, 0, m, &m->scale) &&
+           heads_of_tensor(a, op->in[1], !op->u.matmul.trans_b, 1, m, &m->scale);
 }
 
 /* x = scores, or what was added to them; `depth` additions may be between. */
@@ -218,7 +218,7 @@ static bool match_masked(const struct attn *a, uint32_t x, struct match *m, uint
         if (add->u.binary.kind == DEV_BIN_ADD && add->act == DEV_ACT_NONE &&
             ir_elements(a->ir, add->in[k]) == ir_elements(a->ir, x) &&
             match_masked(a, add->in[k], &sub, depth - 1) &&
-            add_mask(a, &sub, add->in[1 - k], ir_t(a->ir, add->out[0]), add)) {
+            add_attn_mask(a, &sub, add->in[1 - k], ir_t(a->ir, add->out[0]), add)) {
             *m = sub;
             return true;
         }
@@ -262,7 +262,7 @@ static void shape_masks(const struct attn *a, struct match *m)
 }
 
 /* The shapes as the device will see them. */
-static bool fits(const struct attn *a, const struct dev_op *op)
+static bool fits_attention(const struct attn *a, const struct dev_op *op)
 {
     const struct dev_tensor *in[4] = {NULL};
     struct dev_attn shape;
@@ -286,7 +286,7 @@ static bool is_straight(const struct match *m)
 }
 
 /* Does every element of a constant have no bit set? */
-static bool is_zero(const struct ir *ir, uint32_t t)
+static bool is_zero_tensor(const struct ir *ir, uint32_t t)
 {
     const uint8_t *data = ir_data(ir, t);
 
@@ -319,10 +319,10 @@ static uint32_t skip_nan(const struct attn *a, uint32_t t, bool *zero_hidden)
     *zero_hidden = false;
     if (!where || a->u.reads[root] != 3 || where->kind != DEV_OP_WHERE ||
         ir_root(ir, where->in[2]) != root || !ir_same_shape(ir, where->in[2], t) ||
-        !ir_same_shape(ir, where->out[0], t) || !is_zero(ir, where->in[1]))
+        !ir_same_shape(ir, where->out[0], t) || !is_zero_tensor(ir, where->in[1]))
         return t;
     not = only_equal(a, where->in[0]);
-    if (!not || !is_zero(ir, not ->in[1]) || !ir_same_shape(ir, where->in[0], t))
+    if (!not || !is_zero_tensor(ir, not ->in[1]) || !ir_same_shape(ir, where->in[0], t))
         return t;
     same = only_equal(a, not ->in[0]);
     if (!same || ir_root(ir, same->in[0]) != root || ir_root(ir, same->in[1]) != root)
@@ -355,7 +355,7 @@ static bool match_values(const struct attn *a, const struct dev_op *soft, struct
     if (!m->back || ir_t(ir, m->back->in[0])->rank != 4 ||
         !ir_same_shape(ir, m->back->in[0], m->product->out[0]))
         return false;
-    return heads_of(a, m->product->in[1], m->product->u.matmul.trans_b, 2, m, &ignored) &&
+    return heads_of_tensor(a, m->product->in[1], m->product->u.matmul.trans_b, 2, m, &ignored) &&
            ignored == 1.0;
 }
 
@@ -379,7 +379,7 @@ static void place_result(const struct attn *a, const struct match *m, struct dev
                                : ir_tensor(a->ir, op->name, SH_F32, DEV_ROLE_ACT, 4, dims);
 }
 
-static void put(const struct match *m, const struct dev_op *op)
+static void put_attention(const struct match *m, const struct dev_op *op)
 {
     if (is_straight(m)) {
         *m->back = *op;
@@ -392,7 +392,7 @@ static void put(const struct match *m, const struct dev_op *op)
 }
 
 /* Puts an ATTENTION in the place of the last TRANSPOSE, if it fits. */
-static bool replace(const struct attn *a, const struct dev_op *soft, struct match *m)
+static bool replace_by_attention(const struct attn *a, const struct dev_op *soft, struct match *m)
 {
     struct mask *sum = m->masks;
     struct dev_op op;
@@ -406,7 +406,7 @@ static bool replace(const struct attn *a, const struct dev_op *soft, struct matc
     memcpy(op.u.attn.view, m->view, sizeof(m->view));
     op.u.attn.k_rows = ir_t(a->ir, soft->out[0])->dims[3];
     place_result(a, m, &op);
-    if (a->ir->err.rc || !fits(a, &op))
+    if (a->ir->err.rc || !fits_attention(a, &op))
         return false;
     for (uint32_t i = 1; i < m->n_masks; i++)
         sum_masks(a, sum, &m->masks[i]);
@@ -414,7 +414,7 @@ static bool replace(const struct attn *a, const struct dev_op *soft, struct matc
         op.in[3] = sum->t;
     if (a->trainable)
         add_lse(a, &op);
-    put(m, &op);
+    put_attention(m, &op);
     return true;
 }
 
@@ -431,7 +431,7 @@ static void try_attention(const struct attn *a, const struct dev_op *soft)
         struct match m = {.scores = soft->in[0], .no_views = turn == 1};
 
         done = match_values(a, soft, &m) && match_masked(a, soft->in[0], &m, MAX_MASKS) &&
-               masks_add_up(&m) && replace(a, soft, &m);
+               masks_add_up(&m) && replace_by_attention(a, soft, &m);
     }
 }
 
@@ -474,19 +474,20 @@ static struct dev_op *projection(const struct attn *a, uint32_t t)
 }
 
 /* Is the weight [columns, terms]? */
-static bool is_turned(const struct dev_op *op)
+static bool is_transposing(const struct dev_op *op)
 {
     return op->kind == DEV_OP_QMATMUL || op->u.matmul.trans_b;
 }
 
-static bool are_alike(const struct ir *ir, struct dev_op *const p[3])
+static bool are_products_alike(const struct ir *ir, struct dev_op *const p[3])
 {
     for (int i = 1; i < 3; i++) {
         if (p[i] == p[0] || p[i]->kind != p[0]->kind || p[i]->n_in != p[0]->n_in ||
             ir_root(ir, p[i]->in[0]) != ir_root(ir, p[0]->in[0]) ||
             !ir_same_shape(ir, p[i]->in[0], p[0]->in[0]) ||
             !ir_same_shape(ir, p[i]->in[1], p[0]->in[1]) ||
-            !ir_same_shape(ir, p[i]->out[0], p[0]->out[0]) || is_turned(p[i]) != is_turned(p[0]) ||
+            !ir_same_shape(ir, p[i]->out[0], p[0]->out[0]) ||
+            is_transposing(p[i]) != is_transposing(p[0]) ||
             (p[i]->kind == DEV_OP_QMATMUL && p[i]->u.qconv.q.x_zero != p[0]->u.qconv.q.x_zero))
             return false;
         for (uint32_t k = 2; k < p[0]->n_in; k++)
@@ -515,10 +516,10 @@ static void join_rows(const void *ctx, void *to)
 
 /* The operands `slot` of the three side by side, along their columns: the first axis of a weight
  * that is turned, else the last. */
-static uint32_t join(struct ir *ir, struct dev_op *const p[3], uint32_t slot)
+static uint32_t join_products(struct ir *ir, struct dev_op *const p[3], uint32_t slot)
 {
     const struct dev_tensor *one = ir_t(ir, p[0]->in[slot]);
-    const bool is_weight = slot == 1, first = !is_weight || is_turned(p[0]);
+    const bool is_weight = slot == 1, first = !is_weight || is_transposing(p[0]);
     struct dev_tensor like = {.dtype = one->dtype, .rank = is_weight ? 2 : 1};
     struct joined *j = ir_alloc(ir, 1, sizeof(*j));
     bool may_wait = true;
@@ -555,11 +556,11 @@ static void join_projections(struct attn *a, struct dev_op *op)
         if (!p[i])
             return;
     }
-    if (!are_alike(ir, p))
+    if (!are_products_alike(ir, p))
         return;
     first = SH_MIN(p[0], SH_MIN(p[1], p[2])); /* the rows that all read are there by then */
     for (uint32_t k = 1; k < first->n_in; k++)
-        in[k] = first->in[k] == DEV_NONE ? DEV_NONE : join(ir, p, k);
+        in[k] = first->in[k] == DEV_NONE ? DEV_NONE : join_products(ir, p, k);
     memcpy(first->in + 1, in + 1, (first->n_in - 1) * sizeof(in[0]));
     y = ir_tensor(ir, first->name, SH_F32, DEV_ROLE_ACT, 2,
                   (int64_t[]){ir_t(ir, p[0]->out[0])->dims[0], 3 * line});

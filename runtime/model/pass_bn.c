@@ -23,7 +23,7 @@ struct scaled { /* a weight, and the factor of each output channel */
     double factor[];
 };
 
-static bool is_f32(const struct ir *ir, uint32_t t)
+static bool is_f32_tensor(const struct ir *ir, uint32_t t)
 {
     return t != DEV_NONE && ir_t(ir, t)->dtype == SH_F32 && ir_is_const(ir, t);
 }
@@ -39,7 +39,7 @@ static bool by_row(const struct dev_op *op)
     return op->kind == DEV_OP_CONV || op->u.matmul.trans_b;
 }
 
-static void scale(const void *ctx, void *to)
+static void scale_weights(const void *ctx, void *to)
 {
     const struct scaled *s = ctx;
     float *out = to;
@@ -65,7 +65,7 @@ uint32_t pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double
                              .channels = channels};
         memcpy(s->factor, factors, (size_t)channels * sizeof(s->factor[0]));
     }
-    out = ir_later(ir, &t, t.name, scale, s);
+    out = ir_later(ir, &t, t.name, scale_weights, s);
     if (!may_wait)
         ir_settle(ir, out);
     return out;
@@ -115,9 +115,10 @@ static bool can_fold(struct fold *f, const struct ir_uses *u)
     y = ir_t(ir, f->op->out[0]);
     f->channels = ir_t(ir, x)->dims[1];
     return pass__same_axis(ir_t(ir, x), 1, y, f->op->kind == DEV_OP_CONV ? 1 : y->rank - 1) &&
-           f->channels > 0 && is_f32(ir, f->op->in[1]) && is_f32(ir, f->bn->in[1]) &&
-           is_f32(ir, f->bn->in[2]) && is_f32(ir, f->bn->in[3]) && is_f32(ir, f->bn->in[4]) &&
-           (f->op->in[2] == DEV_NONE || is_f32(ir, f->op->in[2]));
+           f->channels > 0 && is_f32_tensor(ir, f->op->in[1]) && is_f32_tensor(ir, f->bn->in[1]) &&
+           is_f32_tensor(ir, f->bn->in[2]) && is_f32_tensor(ir, f->bn->in[3]) &&
+           is_f32_tensor(ir, f->bn->in[4]) &&
+           (f->op->in[2] == DEV_NONE || is_f32_tensor(ir, f->op->in[2]));
 }
 
 /* false: a failure. */

@@ -29,7 +29,8 @@ struct end { /* of a block */
 };
 
 /* x: the result of a TRANSPOSE of a product, neither of which is read by anything else. */
-static bool find(const struct ir *ir, const struct ir_uses *u, uint32_t x, struct end *e)
+static bool find_product_end(const struct ir *ir, const struct ir_uses *u, uint32_t x,
+                             struct end *e)
 {
     const struct dev_op *p;
 
@@ -44,7 +45,7 @@ static bool find(const struct ir *ir, const struct ir_uses *u, uint32_t x, struc
 
 /* ------------------------------------------------------------------ the factor */
 
-static bool is_constant(const struct ir *ir, uint32_t t)
+static bool is_constant_channel(const struct ir *ir, uint32_t t)
 {
     return t != DEV_NONE && ir_t(ir, t)->dtype == SH_F32 && ir_is_const(ir, t);
 }
@@ -59,18 +60,19 @@ static bool is_by_channel(const struct ir *ir, const struct end *e, uint32_t s)
 
     while (at < y->rank && e->turn->u.perm.perm[at] != y->rank - 1)
         at++;
-    return at < y->rank && y->dims[at] == n && is_constant(ir, s) && ir_elements(ir, s) == n &&
-           d->rank >= y->rank - at && d->rank <= y->rank && d->dims[at - (y->rank - d->rank)] == n;
+    return at < y->rank && y->dims[at] == n && is_constant_channel(ir, s) &&
+           ir_elements(ir, s) == n && d->rank >= y->rank - at && d->rank <= y->rank &&
+           d->dims[at - (y->rank - d->rank)] == n;
 }
 
 static bool takes_factor(const struct ir *ir, const struct dev_op *product)
 {
-    return is_constant(ir, product->in[1]) && ir_t(ir, product->in[1])->rank == 2 &&
+    return is_constant_channel(ir, product->in[1]) && ir_t(ir, product->in[1])->rank == 2 &&
            product->u.matmul.alpha == 1.0f &&
-           (product->in[2] == DEV_NONE || is_constant(ir, product->in[2]));
+           (product->in[2] == DEV_NONE || is_constant_channel(ir, product->in[2]));
 }
 
-static void scale(struct ir *ir, const struct end *e, struct dev_op *mul, uint32_t s)
+static void scale_product(struct ir *ir, const struct end *e, struct dev_op *mul, uint32_t s)
 {
     struct dev_op *p = e->product;
     const struct dev_tensor *m = ir_t(ir, p->out[0]);
@@ -103,11 +105,11 @@ static void fold_factors(struct ir *ir)
         for (uint32_t k = 0; k < 2 && !done; k++) {
             struct end e;
 
-            done = find(ir, &u, mul->in[k], &e) && takes_factor(ir, e.product) &&
+            done = find_product_end(ir, &u, mul->in[k], &e) && takes_factor(ir, e.product) &&
                    ir_same_shape(ir, mul->in[k], mul->out[0]) &&
                    is_by_channel(ir, &e, mul->in[1 - k]);
             if (done)
-                scale(ir, &e, mul, mul->in[1 - k]);
+                scale_product(ir, &e, mul, mul->in[1 - k]);
         }
     }
     ir_uses_fini(&u);
@@ -125,7 +127,7 @@ static bool find_sum(const struct ir *ir, const struct ir_uses *u, const struct 
         return false;
     for (uint32_t k = 0; k < 2; k++) {
         *r = add->in[1 - k];
-        if (find(ir, u, add->in[k], e) && ir_same_shape(ir, add->in[k], add->out[0]) &&
+        if (find_product_end(ir, u, add->in[k], e) && ir_same_shape(ir, add->in[k], add->out[0]) &&
             ir_same_shape(ir, *r, add->out[0]) && ir_t(ir, *r)->dtype == SH_F32 &&
             !ir_is_const(ir, *r))
             return true;
@@ -133,7 +135,7 @@ static bool find_sum(const struct ir *ir, const struct ir_uses *u, const struct 
     return false;
 }
 
-static void push(struct channels *c, struct dev_op op)
+static void push_channel_op(struct channels *c, struct dev_op op)
 {
     if (op.kind == DEV_OP_TRANSPOSE)
         c->moved[ir_root(c->ir, op.out[0])] = c->ir->g.n_ops;
@@ -170,8 +172,8 @@ static void push_sum(struct channels *c, const struct end *e, const struct dev_o
     product.act_p1 = add->act_p1;
     turn.out[0] = add->out[0];
     turn.layer = add->layer;
-    push(c, product);
-    push(c, turn);
+    push_channel_op(c, product);
+    push_channel_op(c, turn);
 }
 
 static void fold_sums(struct channels *c, uint32_t n_ops)
@@ -197,7 +199,7 @@ static void fold_sums(struct channels *c, uint32_t n_ops)
         if (find_sum(&before, &c->u, &c->ops[i], &e, &r))
             push_sum(c, &e, &c->ops[i], r);
         else
-            push(c, c->ops[i]);
+            push_channel_op(c, c->ops[i]);
     }
 }
 

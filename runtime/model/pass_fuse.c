@@ -19,7 +19,7 @@ struct fuse {
 };
 
 /* The operation before t that could take in what follows; *slot its number. */
-static struct dev_op *host_of(const struct fuse *f, uint32_t t, uint32_t *slot)
+static struct dev_op *host_of_fused(const struct fuse *f, uint32_t t, uint32_t *slot)
 {
     uint32_t root = ir_root(f->ir, t), w = f->u.writer[root];
     struct dev_op *op = w == DEV_NONE ? NULL : &f->ir->g.ops[w];
@@ -32,7 +32,7 @@ static struct dev_op *host_of(const struct fuse *f, uint32_t t, uint32_t *slot)
 }
 
 /* During a run: training changes parameters behind it. */
-static bool is_constant(const struct ir *ir, uint32_t t)
+static bool is_constant_tensor(const struct ir *ir, uint32_t t)
 {
     const enum dev_role role = ir_t(ir, ir_root(ir, t))->role;
 
@@ -46,7 +46,7 @@ static bool fits_as_bias(const struct ir *ir, const struct dev_op *op, uint32_t 
     uint32_t axis = op->kind == DEV_OP_CONV ? 1 : y->rank - 1;
     uint32_t at = s->rank - (y->rank - axis); /* of the channel in the sum's shape */
 
-    if (op->in[2] != DEV_NONE || !is_constant(ir, t) || d->dtype != SH_F32 || d->rank == 0 ||
+    if (op->in[2] != DEV_NONE || !is_constant_tensor(ir, t) || d->dtype != SH_F32 || d->rank == 0 ||
         y->rank < 2 || s->rank < y->rank - axis || ir_elements(ir, t) != y->dims[axis])
         return false;
     return d->rank >= s->rank - at && d->dims[at - (s->rank - d->rank)] == y->dims[axis] &&
@@ -79,7 +79,7 @@ static void fuse_residual(struct fuse *f, struct dev_op *op, uint32_t add_slot, 
     f->u.reads[ir_root(f->ir, add->out[0])] = reads;
 }
 
-static void try_add(struct fuse *f, uint32_t slot)
+static void try_fuse_add(struct fuse *f, uint32_t slot)
 {
     struct ir *ir = f->ir;
     struct dev_op *add = &ir->g.ops[slot], *best = NULL;
@@ -87,7 +87,7 @@ static void try_add(struct fuse *f, uint32_t slot)
 
     for (uint32_t k = 0; k < 2; k++) {
         uint32_t at, o = add->in[1 - k];
-        struct dev_op *op = host_of(f, add->in[k], &at);
+        struct dev_op *op = host_of_fused(f, add->in[k], &at);
 
         if (!op || ir_elements(ir, add->in[k]) != ir_elements(ir, add->out[0]))
             continue;
@@ -96,7 +96,7 @@ static void try_add(struct fuse *f, uint32_t slot)
             return;
         }
         if (op->in[3] != DEV_NONE || !ir_same_shape(ir, o, add->out[0]) ||
-            ir_t(ir, o)->dtype != SH_F32 || is_constant(ir, o) || (best && best_slot > at))
+            ir_t(ir, o)->dtype != SH_F32 || is_constant_tensor(ir, o) || (best && best_slot > at))
             continue;
         best = op;
         best_slot = at;
@@ -114,7 +114,7 @@ bool pass__fusable(enum dev_act a)
            a == DEV_ACT_SILU;
 }
 
-static void try_act(struct fuse *f, struct dev_op *act)
+static void try_fuse_act(struct fuse *f, struct dev_op *act)
 {
     struct ir *ir = f->ir;
     uint32_t root = ir_root(ir, act->in[0]), w = f->u.writer[root];
@@ -152,10 +152,10 @@ void pass_fuse(struct ir *ir, bool training)
         struct dev_op *op = &ir->g.ops[i];
 
         if (op->kind == DEV_OP_ACT)
-            try_act(&f, op);
+            try_fuse_act(&f, op);
         else if (op->kind == DEV_OP_BINARY && op->u.binary.kind == DEV_BIN_ADD &&
                  op->act == DEV_ACT_NONE)
-            try_add(&f, i);
+            try_fuse_add(&f, i);
     }
     ir_uses_fini(&f.u);
     ir_sweep(ir);

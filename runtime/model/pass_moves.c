@@ -35,7 +35,7 @@ static int64_t inner(const struct dev_tensor *t, uint32_t i)
     return dev_axes_elements(t, i + 1, t->rank);
 }
 
-static bool is_whole(const struct ir *ir, const struct dev_op *op, uint32_t axis)
+static bool is_whole_axis(const struct ir *ir, const struct dev_op *op, uint32_t axis)
 {
     return ir_t(ir, op->in[0])->dims[axis] == ir_t(ir, op->out[0])->dims[axis];
 }
@@ -67,7 +67,7 @@ static int64_t row_of_concat(const struct ir *ir, const struct dev_op *op)
 }
 
 /* Elements that stay side by side; 0: it does not only move elements, or moves the first axis. */
-static int64_t row_of(const struct ir *ir, const struct dev_op *op)
+static int64_t elements_in_row(const struct ir *ir, const struct dev_op *op)
 {
     const struct dev_tensor *x = ir_t(ir, op->in[0]);
     uint32_t i = x->rank;
@@ -83,12 +83,12 @@ static int64_t row_of(const struct ir *ir, const struct dev_op *op)
         for (uint32_t k = 0; k < x->rank; k++)
             if (op->u.slice.step[k] < 1)
                 return 0;
-        while (i > 0 && is_whole(ir, op, i - 1))
+        while (i > 0 && is_whole_axis(ir, op, i - 1))
             i--;
-        return is_whole(ir, op, 0) ? (i ? inner(x, i - 1) : ir_elements(ir, op->in[0])) : 0;
+        return is_whole_axis(ir, op, 0) ? (i ? inner(x, i - 1) : ir_elements(ir, op->in[0])) : 0;
     case DEV_OP_PAD:
         for (; i > 0; i--)
-            if (op->u.pad.before[i - 1] != 0 || !is_whole(ir, op, i - 1))
+            if (op->u.pad.before[i - 1] != 0 || !is_whole_axis(ir, op, i - 1))
                 return 0;
         return ir_elements(ir, op->in[0]);
     case DEV_OP_CONCAT:
@@ -103,11 +103,11 @@ static const struct dev_op *mover(const struct moves *m, uint32_t root)
     const uint32_t w = m->u.writer[root];
     const struct dev_op *op = w == DEV_NONE ? NULL : &m->ir->g.ops[w];
 
-    return op && row_of(m->ir, op) > 0 ? op : NULL;
+    return op && elements_in_row(m->ir, op) > 0 ? op : NULL;
 }
 
 /* Element *at of what op writes, as one of its operand *t. */
-static void step_up(const struct ir *ir, const struct dev_op *op, uint32_t *t, int64_t *at)
+static void step_up_op(const struct ir *ir, const struct dev_op *op, uint32_t *t, int64_t *at)
 {
     const struct dev_tensor *y = ir_t(ir, op->out[0]);
     int64_t place[SH_MAX_RANK] = {0}, to[SH_MAX_RANK], sum = 0;
@@ -163,7 +163,7 @@ static bool survey(const struct moves *m, uint32_t root, uint32_t depth, uint32_
     }
     if ((*left)-- == 0)
         return false;
-    c->row = common(row_of(m->ir, op), c->row);
+    c->row = common(elements_in_row(m->ir, op), c->row);
     for (uint32_t i = 0; i < (op->kind == DEV_OP_CONCAT ? op->n_in : 1); i++)
         if (!survey(m, ir_root(m->ir, op->in[i]), depth + 1, left, c))
             return false;
@@ -171,7 +171,7 @@ static bool survey(const struct moves *m, uint32_t root, uint32_t depth, uint32_
 }
 
 /* Fills from[], if all samples go the same way and every row goes to one place. */
-static bool follow(const struct moves *m, struct chain *c)
+static bool follow_chain(const struct moves *m, struct chain *c)
 {
     uint8_t *seen = calloc((size_t)c->rows, 1);
     bool fits = seen != NULL;
@@ -182,7 +182,7 @@ static bool follow(const struct moves *m, struct chain *c)
         int64_t at = i * c->row;
 
         for (const struct dev_op *op; (op = mover(m, t)) != NULL;)
-            step_up(m->ir, op, &t, &at);
+            step_up_op(m->ir, op, &t, &at);
         at = at / c->row - i / c->rows * c->rows;
         fits = at >= 0 && at < c->rows && (i < c->rows ? !seen[at] : at == c->from[i % c->rows]);
         if (fits && i < c->rows) {
@@ -196,14 +196,14 @@ static bool follow(const struct moves *m, struct chain *c)
 }
 
 /* Does somebody read t who does more than move it? */
-static bool is_needed(const struct moves *m, uint32_t root)
+static bool is_chain_needed(const struct moves *m, uint32_t root)
 {
     const struct ir *ir = m->ir;
 
     for (uint32_t i = 0; i < ir->g.n_ops; i++)
         for (uint32_t k = 0; k < ir->g.ops[i].n_in; k++)
             if (ir->g.ops[i].in[k] != DEV_NONE && ir_root(ir, ir->g.ops[i].in[k]) == root &&
-                row_of(ir, &ir->g.ops[i]) == 0)
+                elements_in_row(ir, &ir->g.ops[i]) == 0)
                 return true;
     return false;
 }
@@ -223,7 +223,7 @@ static void to_gather(const struct moves *m, struct chain *c, struct dev_op *las
     *last = op;
 }
 
-static bool is_given(const struct ir *ir, uint32_t t)
+static bool is_given_out(const struct ir *ir, uint32_t t)
 {
     for (uint32_t i = 0; i < ir->n_outputs; i++)
         if (ir_root(ir, ir->outputs[i]) == t)
@@ -234,7 +234,7 @@ static bool is_given(const struct ir *ir, uint32_t t)
 /* y, which is the source element for element, becomes another name of it. */
 static bool rename_to(struct ir *ir, uint32_t y, uint32_t source, struct dev_op *last)
 {
-    if (y < source || is_given(ir, y) || ir_t(ir, y)->dtype != ir_t(ir, source)->dtype)
+    if (y < source || is_given_out(ir, y) || ir_t(ir, y)->dtype != ir_t(ir, source)->dtype)
         return false;
     for (uint32_t i = 0; i < ir->g.n_tensors; i++)
         if (i == y || ir_t(ir, i)->alias_of == y)
@@ -252,7 +252,7 @@ static bool find_rows(const struct moves *m, struct chain *c)
     for (size_t i = 0; i < SH_ARRAY_LEN(tries); i++) {
         c->samples = tries[i];
         c->rows = n / c->samples;
-        if (n % c->samples == 0 && c->rows > 0 && follow(m, c))
+        if (n % c->samples == 0 && c->rows > 0 && follow_chain(m, c))
             return true;
     }
     return false;
@@ -268,7 +268,8 @@ static void try_chain(const struct moves *m, struct dev_op *last)
     if (!survey(m, y, 0, &left, &c) || c.steps < 2 || c.row < LEAST_ROW ||
         ir_t(ir, y)->dtype != SH_F32 || ir_t(ir, c.source)->rank == 0 ||
         ir_is_const(ir, c.source) || ir_elements(ir, y) != ir_elements(ir, c.source) ||
-        ir_elements(ir, y) / c.row > MAX_ROWS || !is_needed(m, y)) /* the last walks all of it */
+        ir_elements(ir, y) / c.row > MAX_ROWS ||
+        !is_chain_needed(m, y)) /* the last walks all of it */
         return;
     c.from = ir_alloc(ir, ir_elements(ir, y) / c.row, sizeof(*c.from));
     if (c.from && find_rows(m, &c) && !(c.is_same && rename_to(ir, y, c.source, last)))
@@ -283,7 +284,7 @@ static void drop_idle(struct ir *ir)
     for (uint32_t i = 0; i < ir->g.n_ops; i++) {
         struct dev_op *op = &ir->g.ops[i];
 
-        if (op->kind != DEV_OP_CONCAT && row_of(ir, op) == ir_elements(ir, op->in[0]))
+        if (op->kind != DEV_OP_CONCAT && elements_in_row(ir, op) == ir_elements(ir, op->in[0]))
             rename_to(ir, op->out[0], ir_root(ir, op->in[0]), op);
     }
     ir_sweep(ir);
@@ -300,7 +301,7 @@ static bool turns_back(const struct moves *m, const struct dev_op *op, uint32_t 
     for (uint32_t i = 0; i < ir_t(m->ir, *x)->rank; i++)
         if (first->u.perm.perm[op->u.perm.perm[i]] != i)
             return false;
-    return ir_same_shape(m->ir, *x, op->out[0]) && !is_given(m->ir, op->out[0]);
+    return ir_same_shape(m->ir, *x, op->out[0]) && !is_given_out(m->ir, op->out[0]);
 }
 
 /* Whoever reads y reads x. No alias: x may be stored in a layout of its own. */
@@ -339,7 +340,7 @@ void pass_moves(struct ir *ir, bool training)
     if (is_ready && !training)
         drop_turned_back(&m);
     for (uint32_t i = ir->g.n_ops; is_ready && training && i-- > 0;)
-        if (row_of(ir, &ir->g.ops[i]) > 0)
+        if (elements_in_row(ir, &ir->g.ops[i]) > 0)
             try_chain(&m, &ir->g.ops[i]);
     ir_uses_fini(&m.u);
     ir_sweep(ir);

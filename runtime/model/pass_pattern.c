@@ -25,8 +25,8 @@ static struct dev_op *act_of(const struct ir *ir, const struct ir_uses *u, uint3
     return op && op->act == act ? op : NULL;
 }
 
-static struct dev_op *bin_of(const struct ir *ir, const struct ir_uses *u, uint32_t t,
-                             enum dev_bin k)
+static struct dev_op *bin_writer(const struct ir *ir, const struct ir_uses *u, uint32_t t,
+                                 enum dev_bin k)
 {
     struct dev_op *op = pass__writer(ir, u, t, DEV_OP_BINARY);
 
@@ -88,7 +88,7 @@ static bool is_tanh_part(const struct ir *ir, const struct ir_uses *u, uint32_t 
     if (!tanh || !near(p0, p1))
         return false;
     *h = p0;
-    add = bin_of(ir, u, peel_linear(ir, u, tanh->in[0], &q0, &q1), DEV_BIN_ADD);
+    add = bin_writer(ir, u, peel_linear(ir, u, tanh->in[0], &q0, &q1), DEV_BIN_ADD);
     if (!add || !near(q0, sqrt(2 / 3.14159265358979323846)) || q1 != 0.0)
         return false;
     for (uint32_t k = 0; k < 2; k++)
@@ -196,8 +196,8 @@ static bool is_normalised(const struct ir *ir, const struct ir_uses *u, const st
     if (!root)
         return false;
     var = mean_of(ir, u, peel_linear(ir, u, root->in[0], &p0, eps));
-    sq = var && p0 == 1.0 ? bin_of(ir, u, var->in[0], DEV_BIN_MUL) : NULL;
-    d = sq && sq->in[0] == sq->in[1] ? bin_of(ir, u, sq->in[0], DEV_BIN_SUB) : NULL;
+    sq = var && p0 == 1.0 ? bin_writer(ir, u, var->in[0], DEV_BIN_MUL) : NULL;
+    d = sq && sq->in[0] == sq->in[1] ? bin_writer(ir, u, sq->in[0], DEV_BIN_SUB) : NULL;
     mean = d && ir_root(ir, d->out[0]) == ir_root(ir, div->in[0]) ? mean_of(ir, u, d->in[1]) : NULL;
     if (!mean || ir_root(ir, mean->in[0]) != ir_root(ir, d->in[0]))
         return false;

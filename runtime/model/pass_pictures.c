@@ -31,7 +31,8 @@ static void add_to(struct ir *ir, const char *name, uint32_t a, uint32_t b, uint
 }
 
 /* to = x times a number for each channel, plus another. */
-static void scale(struct ir *ir, const struct augment *a, bool is_byte, uint32_t x, uint32_t to)
+static void scale_picture(struct ir *ir, const struct augment *a, bool is_byte, uint32_t x,
+                          uint32_t to)
 {
     const struct dev_tensor like = *ir_t(ir, to);
     const int64_t n = like.dims[augment_channels(like.dims)];
@@ -94,7 +95,7 @@ uint32_t pass_mix_part(struct ir *ir)
 }
 
 /* As the last thing before the model. */
-static void mix(struct ir *ir, uint32_t v, uint32_t to)
+static void mix_pictures(struct ir *ir, uint32_t v, uint32_t to)
 {
     const uint32_t part = pass_mix_part(ir);
 
@@ -102,7 +103,7 @@ static void mix(struct ir *ir, uint32_t v, uint32_t to)
 }
 
 /* Input number i comes in as another tensor; what it was is computed from that. */
-static void prepare(struct ir *ir, const struct train_spec *t, uint32_t i)
+static void prepare_picture(struct ir *ir, const struct train_spec *t, uint32_t i)
 {
     const uint32_t to = ir->inputs[i];
     const struct dev_tensor x = *ir_t(ir, to);
@@ -121,9 +122,9 @@ static void prepare(struct ir *ir, const struct train_spec *t, uint32_t i)
         v = ir_emit_like(ir, &cast, to);
     if (t->augment.mixup > 0)
         scaled = ir_like(ir, to, x.name, DEV_ROLE_ACT);
-    scale(ir, &t->augment, is_byte, v, scaled);
+    scale_picture(ir, &t->augment, is_byte, v, scaled);
     if (t->augment.mixup > 0)
-        mix(ir, scaled, to);
+        mix_pictures(ir, scaled, to);
 }
 
 /* Any id below the vocabulary may take the place of a hidden one. */
@@ -189,7 +190,7 @@ static void find_tokens(struct ir *ir, const struct train_spec *t)
 }
 
 /* The operations from `first` on go before all others. */
-static void put_first(struct ir *ir, uint32_t first)
+static void put_ops_first(struct ir *ir, uint32_t first)
 {
     const uint32_t n = ir->g.n_ops - first;
     struct dev_op *ops = ir_alloc(ir, n, sizeof(*ops));
@@ -216,12 +217,12 @@ void pass_pictures(struct ir *ir, const struct train_spec *t)
             continue;
         any = true;
         if (is_byte || augment_has_pictures(&t->augment))
-            prepare(ir, t, i);
+            prepare_picture(ir, t, i);
     }
     if (augment_has_pictures(&t->augment) && !any)
         IR_FAIL(
             ir, SH_E_INVALID,
             "\"spec.augment\" is for pictures, and the model has no FP32 input of shape [batch, "
             "channels, height, width]");
-    put_first(ir, first);
+    put_ops_first(ir, first);
 }

@@ -22,7 +22,7 @@ struct quant {
     uint32_t known; /* tensors that u knows */
 };
 
-static bool is_output(const struct ir *ir, uint32_t t)
+static bool is_program_output(const struct ir *ir, uint32_t t)
 {
     for (uint32_t i = 0; i < ir->n_outputs; i++)
         if (ir_root(ir, ir->outputs[i]) == ir_root(ir, t))
@@ -85,7 +85,7 @@ struct match {
     float alpha;
 };
 
-static bool is_vector(const struct ir *ir, uint32_t t, int64_t n)
+static bool is_channel_vector(const struct ir *ir, uint32_t t, int64_t n)
 {
     const struct dev_tensor *d = ir_t(ir, t);
 
@@ -120,7 +120,7 @@ static bool match_weight(const struct ir *ir, const struct dev_op *op, struct ma
     return m->q->n / m->dims[0] <= DEV_Q_MAX_TERMS && q8_fits(m->q);
 }
 
-static bool matches(const struct quant *f, const struct dev_op *op, struct match *m)
+static bool matches_product(const struct quant *f, const struct dev_op *op, struct match *m)
 {
     const struct ir *ir = f->ir;
     const struct dev_tensor *y = ir_t(ir, op->out[0]);
@@ -133,7 +133,7 @@ static bool matches(const struct quant *f, const struct dev_op *op, struct match
     m->alpha = is_conv ? 1.0f : op->u.matmul.alpha;
     if (!is_conv && (op->u.matmul.trans_a || ir_t(ir, op->in[0])->rank < 2))
         return false;
-    return (bias == DEV_NONE || is_vector(ir, bias, m->dims[0])) &&
+    return (bias == DEV_NONE || is_channel_vector(ir, bias, m->dims[0])) &&
            (residual == DEV_NONE ||
             (ir_same_shape(ir, residual, op->out[0]) && ir_t(ir, residual)->dtype == SH_F32)) &&
            y->dtype == SH_F32;
@@ -168,7 +168,7 @@ static void to_product(struct quant *f, uint32_t slot, const struct match *m)
 
 /* ------------------------------------------------------------------ QUANTIZE */
 
-static bool is_product(const struct dev_op *op)
+static bool is_product_op(const struct dev_op *op)
 {
     return op && (op->kind == DEV_OP_QCONV || op->kind == DEV_OP_QMATMUL);
 }
@@ -211,7 +211,7 @@ static bool can_give(const struct ir *ir, const struct dev_op *p, uint32_t y)
 {
     const struct dev_tensor *a, *b = ir_t(ir, y);
 
-    if (!is_product(p))
+    if (!is_product_op(p))
         return false;
     a = ir_t(ir, p->out[0]);
     return ir_same_shape(ir, p->out[0], y) || (p->kind == DEV_OP_QMATMUL && b->rank > 0 &&
@@ -220,7 +220,7 @@ static bool can_give(const struct ir *ir, const struct dev_op *p, uint32_t y)
 }
 
 /* The residual is seen in the shape of the result. */
-static void give(struct ir *ir, struct dev_op *p, uint32_t y)
+static void give_quantised(struct ir *ir, struct dev_op *p, uint32_t y)
 {
     const struct dev_tensor d = *ir_t(ir, y);
 
@@ -238,7 +238,7 @@ static bool into_floats(struct quant *f, struct dev_op *op)
         ir_t(f->ir, p->out[0])->dtype != SH_F32 ||
         (op->act != DEV_ACT_NONE && p->act != DEV_ACT_NONE))
         return false;
-    give(f->ir, p, op->out[0]);
+    give_quantised(f->ir, p, op->out[0]);
     if (op->act != DEV_ACT_NONE) {
         p->act = op->act;
         p->act_p0 = op->act_p0;
@@ -278,7 +278,7 @@ static bool into_product(struct quant *f, uint32_t slot, uint32_t k)
         return false;
     }
     to->y = op->u.quant.y;
-    give(f->ir, p, op->out[0]);
+    give_quantised(f->ir, p, op->out[0]);
     *op = *p;
     ir_kill(p);
     return true;
@@ -290,7 +290,7 @@ static void same_integers(struct quant *f, struct dev_op *op)
     struct ir *ir = f->ir;
     const uint32_t x = op->in[0], y = op->out[0];
 
-    if (op->n_in > 1 || op->act != DEV_ACT_NONE || is_output(ir, y) ||
+    if (op->n_in > 1 || op->act != DEV_ACT_NONE || is_program_output(ir, y) ||
         ir_t(ir, ir_root(ir, x))->role != DEV_ROLE_ACT ||
         !same_quant(f, &op->u.quant.x, x, &op->u.quant.y, y))
         return;
@@ -362,7 +362,7 @@ static void pool(struct quant *f, uint32_t slot)
     uint32_t x = op->in[0], r;
     struct dev_quant q;
 
-    if (!from || op->n_out > 1 || f->u.reads[root] != 1 || is_output(ir, root))
+    if (!from || op->n_out > 1 || f->u.reads[root] != 1 || is_program_output(ir, root))
         return;
     r = f->u.reader[root];
     to = r == DEV_NONE ? NULL : &ir->g.ops[r];
@@ -387,7 +387,7 @@ void pass_quant(struct ir *ir)
         const struct dev_op *op = &ir->g.ops[i];
         struct match m;
 
-        if ((op->kind == DEV_OP_CONV || op->kind == DEV_OP_MATMUL) && matches(&f, op, &m))
+        if ((op->kind == DEV_OP_CONV || op->kind == DEV_OP_MATMUL) && matches_product(&f, op, &m))
             to_product(&f, i, &m);
         else if (op->kind == DEV_OP_QUANTIZE)
             quantise(&f, i);

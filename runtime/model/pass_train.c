@@ -13,8 +13,8 @@
 
 /* The operation of this kind that writes t, if nothing else reads it and it could take in what
  * follows. */
-static struct dev_op *host_of(const struct ir *ir, const struct ir_uses *u, uint32_t t,
-                              enum dev_op_kind k)
+static struct dev_op *host_of_train(const struct ir *ir, const struct ir_uses *u, uint32_t t,
+                                    enum dev_op_kind k)
 {
     struct dev_op *op = pass__writer(ir, u, t, k);
 
@@ -28,9 +28,9 @@ static void note_result(const struct ir *ir, struct ir_uses *u, const struct dev
     u->reads[op->out[0]] = reads;
 }
 
-static void try_act(struct ir *ir, struct ir_uses *u, struct dev_op *act)
+static void try_train_act(struct ir *ir, struct ir_uses *u, struct dev_op *act)
 {
-    struct dev_op *op = host_of(ir, u, act->in[0], DEV_OP_BN_TRAIN);
+    struct dev_op *op = host_of_train(ir, u, act->in[0], DEV_OP_BN_TRAIN);
     float lo, hi;
 
     if (!op || !(dev_act_bounds(act, &lo, &hi) || (dev_act_is_gated(act->act) && op->n_in < 6)) ||
@@ -53,7 +53,7 @@ static struct dev_op *host_of_sum(const struct ir *ir, const struct ir_uses *u,
     struct dev_op *best = NULL;
 
     for (uint32_t k = 0; k < 2; k++) {
-        struct dev_op *op = host_of(ir, u, add->in[k], kind);
+        struct dev_op *op = host_of_train(ir, u, add->in[k], kind);
         uint32_t o = add->in[1 - k];
 
         if (!op || op->n_in > slot || (best && best > op) || ir_t(ir, o)->dtype != SH_F32 ||
@@ -67,7 +67,7 @@ static struct dev_op *host_of_sum(const struct ir *ir, const struct ir_uses *u,
 
 /* The host moves to the place of the addition, whose other operand may be computed in between. A
  * BN_TRAIN comes before a DROPOUT: it can take an activation as well. */
-static void try_add(struct ir *ir, struct ir_uses *u, struct dev_op *add)
+static void try_train_add(struct ir *ir, struct ir_uses *u, struct dev_op *add)
 {
     uint32_t other = DEV_NONE, slot = 5, reads = u->reads[add->out[0]];
     struct dev_op *host = host_of_sum(ir, u, add, DEV_OP_BN_TRAIN, slot, &other);
@@ -95,10 +95,10 @@ void pass_train(struct ir *ir)
         struct dev_op *op = &ir->g.ops[i];
 
         if (op->kind == DEV_OP_ACT)
-            try_act(ir, &u, op);
+            try_train_act(ir, &u, op);
         else if (op->kind == DEV_OP_BINARY && op->u.binary.kind == DEV_BIN_ADD &&
                  op->act == DEV_ACT_NONE)
-            try_add(ir, &u, op);
+            try_train_add(ir, &u, op);
     }
     ir_uses_fini(&u);
     ir_sweep(ir);

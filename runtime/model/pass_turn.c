@@ -40,7 +40,7 @@ static int64_t columns(const struct turn *t, const struct dev_op *op, int side)
     return ir_t(t->ir, op->in[side])->dims[1];
 }
 
-static void count(const struct turn *t, const struct dev_op *op)
+static void count_gain(const struct turn *t, const struct dev_op *op)
 {
     for (int side = 0; side < 2; side++)
         if (columns(t, op, side) <= columns(t, op, 1 - side))
@@ -68,7 +68,7 @@ static uint32_t turn_operand(struct turn *t, const struct dev_op *op, int side)
     return ir_emit(t->ir, &turn, SH_F32, 2, to);
 }
 
-static void push(struct turn *t, struct dev_op op)
+static void push_turn_op(struct turn *t, struct dev_op op)
 {
     const int side = is_weight_gradient(t->ir, &op) ? side_of(t, &op) : -1;
 
@@ -100,11 +100,11 @@ void pass_turn(struct ir *ir)
         for (uint32_t i = 0; i < n_ops; i++) {
             ops[i] = ir->g.ops[i];
             if (is_weight_gradient(ir, &ops[i]))
-                count(&t, &ops[i]);
+                count_gain(&t, &ops[i]);
         }
         ir->g.n_ops = 0; /* the list is written again */
         for (uint32_t i = 0; i < n_ops; i++)
-            push(&t, ops[i]);
+            push_turn_op(&t, ops[i]);
     }
     free(ops);
     free(t.gain);

@@ -39,7 +39,7 @@ static bool in_workspace(const struct dev_tensor *t)
     return t->role != DEV_ROLE_WEIGHT && t->role != DEV_ROLE_STATE;
 }
 
-static int advance(size_t *at, size_t bytes, struct sh_err *err)
+static int advance_bytes(size_t *at, size_t bytes, struct sh_err *err)
 {
     if (bytes > PLAN_MAX_BYTES || *at > PLAN_MAX_BYTES)
         return SH_FAIL(err, SH_E_TOOBIG, "the program needs more than %zu bytes", PLAN_MAX_BYTES);
@@ -62,7 +62,7 @@ static int place_weights_of(struct dev_graph *g, struct dev_op *op, bool *seen, 
             continue;
         seen[t] = begins = true;
         g->tensors[t].offset = p->image_bytes;
-        rc = advance(&p->image_bytes, g->tensors[t].bytes, err);
+        rc = advance_bytes(&p->image_bytes, g->tensors[t].bytes, err);
     }
     if (begins)
         p->layer_ends[g->n_layers++] = p->image_bytes;
@@ -85,7 +85,7 @@ static int place_image(struct dev_graph *g, struct plan *p, struct sh_err *err)
     return rc;
 }
 
-static int place_state(struct dev_graph *g, struct plan *p, struct sh_err *err)
+static int place_state_tensors(struct dev_graph *g, struct plan *p, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -95,14 +95,14 @@ static int place_state(struct dev_graph *g, struct plan *p, struct sh_err *err)
         if (t->role != DEV_ROLE_STATE || t->alias_of != DEV_NONE)
             continue;
         t->offset = p->state_bytes;
-        rc = advance(&p->state_bytes, t->bytes, err);
+        rc = advance_bytes(&p->state_bytes, t->bytes, err);
     }
     return rc;
 }
 
 /* ------------------------------------------------------------------ lifetimes */
 
-static void use(struct block *b, int64_t op)
+static void use_block(struct block *b, int64_t op)
 {
     b->first = SH_MIN(b->first, op);
     b->last = SH_MAX(b->last, op);
@@ -129,7 +129,7 @@ static int lifetimes(const struct dev_graph *g, struct block *by_root, struct sh
 
         b->bytes = SH_MAX(b->bytes, t->bytes);
         if (t->role == DEV_ROLE_INPUT || t->role == DEV_ROLE_LABEL)
-            use(b, -1);
+            use_block(b, -1);
     }
     for (uint32_t i = 0; i < g->n_ops; i++) {
         const struct dev_op *op = &g->ops[i];
@@ -142,19 +142,20 @@ static int lifetimes(const struct dev_graph *g, struct block *by_root, struct sh
             if (by_root[r].first == INT64_MAX)
                 return SH_FAIL(err, SH_E_BUG, "\"%s\" reads \"%s\" before anything writes it",
                                op->name, g->tensors[r].name);
-            use(&by_root[r], i);
+            use_block(&by_root[r], i);
         }
         for (uint32_t k = 0; k < op->n_out; k++)
             if (op->out[k] != DEV_NONE)
-                use(&by_root[root_of(g, op->out[k])], i);
+                use_block(&by_root[root_of(g, op->out[k])], i);
     }
     for (uint32_t i = 0; i < g->n_tensors; i++)
         if (lives_to_the_end(&g->tensors[i]))
-            use(&by_root[root_of(g, i)], g->n_ops);
+            use_block(&by_root[root_of(g, i)], g->n_ops);
     return SH_OK;
 }
 
-static void collect(struct work *w, const struct block *by_root, const size_t *scratch, size_t keep)
+static void collect_blocks(struct work *w, const struct block *by_root, const size_t *scratch,
+                           size_t keep)
 {
     const struct dev_graph *g = w->g;
 
@@ -173,7 +174,7 @@ static void collect(struct work *w, const struct block *by_root, const size_t *s
 
 /* ------------------------------------------------------------------ placement */
 
-static int by_size(const void *pa, const void *pb)
+static int by_block_size(const void *pa, const void *pb)
 {
     const struct block *a = *(const struct block *const *)pa, *b = *(const struct block *const *)pb;
 
@@ -190,14 +191,14 @@ static int by_area(const void *pa, const void *pb)
     double x = (double)a->bytes * (double)(a->last - a->first + 1);
     double y = (double)b->bytes * (double)(b->last - b->first + 1);
 
-    return x != y ? (x > y ? -1 : 1) : by_size(pa, pb);
+    return x != y ? (x > y ? -1 : 1) : by_block_size(pa, pb);
 }
 
 static int by_birth(const void *pa, const void *pb)
 {
     const struct block *a = *(const struct block *const *)pa, *b = *(const struct block *const *)pb;
 
-    return a->first != b->first ? (a->first < b->first ? -1 : 1) : by_size(pa, pb);
+    return a->first != b->first ? (a->first < b->first ? -1 : 1) : by_block_size(pa, pb);
 }
 
 /* The smallest gap that b fits into among those placed that live at the same time; above them all
@@ -220,7 +221,7 @@ static size_t find_gap(const struct work *w, uint32_t n_placed, const struct blo
     return best == SIZE_MAX ? end : best;
 }
 
-static void insert(struct work *w, uint32_t n_placed, const struct block *b)
+static void insert_block(struct work *w, uint32_t n_placed, const struct block *b)
 {
     uint32_t i = n_placed;
 
@@ -240,7 +241,8 @@ static uint32_t forget_dead(struct work *w, uint32_t n_placed, int64_t now)
     return n;
 }
 
-static size_t place(struct work *w, int (*order)(const void *, const void *), bool in_birth_order)
+static size_t place_blocks(struct work *w, int (*order)(const void *, const void *),
+                           bool in_birth_order)
 {
     uint32_t n_placed = 0;
     size_t total = 0;
@@ -254,7 +256,7 @@ static size_t place(struct work *w, int (*order)(const void *, const void *), bo
         if (in_birth_order)
             n_placed = forget_dead(w, n_placed, b->first);
         b->offset = find_gap(w, n_placed, b);
-        insert(w, n_placed++, b);
+        insert_block(w, n_placed++, b);
         total = SH_MAX(total, SH_ALIGN_UP(b->offset + b->bytes, (size_t)DEV_ALIGN));
     }
     return total;
@@ -273,11 +275,11 @@ static void place_workspace(struct work *w, struct plan *p)
 {
     size_t best = SIZE_MAX;
 
-    keep_if_better(w, place(w, by_birth, true), &best);
+    keep_if_better(w, place_blocks(w, by_birth, true), &best);
     if (w->n <= PLAN_MAX_QUADRATIC && best > p->live_bytes) {
-        keep_if_better(w, place(w, by_size, false), &best);
+        keep_if_better(w, place_blocks(w, by_block_size, false), &best);
         if (best > p->live_bytes)
-            keep_if_better(w, place(w, by_area, false), &best);
+            keep_if_better(w, place_blocks(w, by_area, false), &best);
     }
     p->workspace_bytes = w->n ? best : 0;
     for (uint32_t i = 0; i < w->n; i++) {
@@ -293,13 +295,13 @@ static void place_workspace(struct work *w, struct plan *p)
 }
 
 /* No offset can overflow when not even the sum does. */
-static int check_sum(const struct work *w, struct sh_err *err)
+static int check_plan_sum(const struct work *w, struct sh_err *err)
 {
     size_t sum = 0;
     int rc = SH_OK;
 
     for (uint32_t i = 0; i < w->n && rc == SH_OK; i++)
-        rc = advance(&sum, w->blocks[i].bytes, err);
+        rc = advance_bytes(&sum, w->blocks[i].bytes, err);
     return rc;
 }
 
@@ -346,8 +348,8 @@ static int plan_workspace(struct dev_graph *g, const size_t *scratch, size_t kee
     if (!rc)
         rc = lifetimes(g, by_root, err);
     if (!rc) {
-        collect(&w, by_root, scratch, keep);
-        rc = check_sum(&w, err);
+        collect_blocks(&w, by_root, scratch, keep);
+        rc = check_plan_sum(&w, err);
     }
     if (!rc)
         rc = live_bytes(&w, &p->live_bytes, err);
@@ -369,7 +371,7 @@ int plan_make(struct dev_graph *g, const size_t *scratch_bytes, size_t keep_byte
     *out = (struct plan){0};
     rc = place_image(g, out, err);
     if (!rc)
-        rc = place_state(g, out, err);
+        rc = place_state_tensors(g, out, err);
     if (!rc)
         rc = plan_workspace(g, scratch_bytes, keep_bytes, out, err);
     for (uint32_t i = 0; rc == SH_OK && i < g->n_tensors; i++)

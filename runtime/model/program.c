@@ -204,7 +204,7 @@ static int send_constants(struct program *p, const struct dev_bases *b, struct s
     return rc;
 }
 
-static bool is_weight(const struct ir *ir, uint32_t t)
+static bool is_weight_tensor(const struct ir *ir, uint32_t t)
 {
     return ir_t(ir, t)->role == DEV_ROLE_WEIGHT && ir_t(ir, t)->alias_of == DEV_NONE;
 }
@@ -218,12 +218,12 @@ static bool has_weights(const struct program *p, const struct program *share)
 
     for (uint32_t i = 0; i < p->ir->g.n_tensors; i++) {
         const struct dev_tensor *t = ir_t(p->ir, i), *s = NULL;
-        bool found = !is_weight(p->ir, i);
+        bool found = !is_weight_tensor(p->ir, i);
 
         for (uint32_t tries = 0; tries < n && !found; tries++) {
             s = ir_t(share->ir, k);
-            found = is_weight(share->ir, k) && s->offset == t->offset && s->bytes == t->bytes &&
-                    strcmp(s->name, t->name) == 0;
+            found = is_weight_tensor(share->ir, k) && s->offset == t->offset &&
+                    s->bytes == t->bytes && strcmp(s->name, t->name) == 0;
             k = (k + 1) % n;
         }
         if (!found)
@@ -312,8 +312,9 @@ static int make_plan(struct program *p, const struct program *trained, struct sh
     return rc ? rc : dev_plan_finish(p->dp, err);
 }
 
-static int finish(struct program *p, struct dev *d, enum dev_precision precision,
-                  const struct program *share, const struct program *trained, struct sh_err *err)
+static int finish_program(struct program *p, struct dev *d, enum dev_precision precision,
+                          const struct program *share, const struct program *trained,
+                          struct sh_err *err)
 {
     int rc;
 
@@ -338,8 +339,8 @@ static int finish(struct program *p, struct dev *d, enum dev_precision precision
 enum use { USE_INFER, USE_TRAIN, USE_EVALUATE };
 
 /* A head that names no output is of the first. */
-static int find_output(const struct program *p, const struct train_head *h, uint32_t *at,
-                       struct sh_err *err)
+static int find_program_output(const struct program *p, const struct train_head *h, uint32_t *at,
+                               struct sh_err *err)
 {
     const struct graph *g = p->g;
 
@@ -349,8 +350,8 @@ static int find_output(const struct program *p, const struct train_head *h, uint
     return SH_FAIL(err, SH_E_INVALID, "the model has no output \"%s\" to train on", h->output);
 }
 
-static int set_list(uint32_t **list, uint32_t *n, const uint32_t *to, uint32_t n_to,
-                    struct sh_err *err)
+static int set_u32_list(uint32_t **list, uint32_t *n, const uint32_t *to, uint32_t n_to,
+                        struct sh_err *err)
 {
     uint32_t *made = malloc((n_to + 1u) * sizeof(*made));
 
@@ -369,7 +370,7 @@ static int pick_outputs(struct program *p, const struct train_spec *t, struct sh
     uint32_t tensors[TRAIN_MAX_HEADS], values[TRAIN_MAX_HEADS], at;
 
     for (uint32_t i = 0; i < t->n_heads; i++) {
-        int rc = find_output(p, &t->heads[i], &at, err);
+        int rc = find_program_output(p, &t->heads[i], &at, err);
 
         if (rc)
             return rc;
@@ -379,14 +380,15 @@ static int pick_outputs(struct program *p, const struct train_spec *t, struct sh
             return SH_FAIL(err, SH_E_UNSUPPORTED, "output \"%s\": " WHY_SIZE,
                            p->g->values[values[i]].name);
     }
-    if (set_list(&p->ir->outputs, &p->ir->n_outputs, tensors, t->n_heads, err))
+    if (set_u32_list(&p->ir->outputs, &p->ir->n_outputs, tensors, t->n_heads, err))
         return err->rc;
-    return set_list(&p->g->outputs, &p->g->n_outputs, values, t->n_heads, err);
+    return set_u32_list(&p->g->outputs, &p->g->n_outputs, values, t->n_heads, err);
 }
 
 /* t: NULL of inference. */
-static int start(const struct graph *g, const struct graph_sizes *at, const struct train_spec *t,
-                 enum use use, struct program **out, struct sh_err *err)
+static int start_program(const struct graph *g, const struct graph_sizes *at,
+                         const struct train_spec *t, enum use use, struct program **out,
+                         struct sh_err *err)
 {
     const bool training = use != USE_INFER;
     struct program *p = calloc(1, sizeof(*p));
@@ -425,13 +427,13 @@ int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes
                   struct sh_err *err)
 {
     struct program *p = NULL;
-    int rc = start(g, at, NULL, USE_INFER, &p, err);
+    int rc = start_program(g, at, NULL, USE_INFER, &p, err);
 
     *out = NULL;
     if (!rc)
         rc = turn_weights(p->ir, precision, err);
     if (!rc)
-        rc = finish(p, d, precision, share, NULL, err);
+        rc = finish_program(p, d, precision, share, NULL, err);
     if (!rc)
         rc = indices_find(p->ir, &p->indices, err);
     if (rc) {
@@ -447,7 +449,7 @@ int program_train(struct dev *d, const struct graph *g, const struct train_spec 
 {
     const struct graph_sizes at = {.batch = t->batch, .of = t->sizes};
     struct program *p = NULL;
-    int rc = start(g, &at, t, USE_TRAIN, &p, err);
+    int rc = start_program(g, &at, t, USE_TRAIN, &p, err);
 
     *out = NULL;
     if (!rc) {
@@ -457,7 +459,7 @@ int program_train(struct dev *d, const struct graph *g, const struct train_spec 
     if (!rc)
         rc = autodiff_train(p->ir, t, err);
     if (!rc)
-        rc = finish(p, d, t->precision, NULL, NULL, err);
+        rc = finish_program(p, d, t->precision, NULL, NULL, err);
     if (rc) {
         program_free(p);
         return rc;
@@ -472,7 +474,7 @@ int program_evaluate(struct dev *d, const struct graph *g, const struct train_sp
     const struct graph_sizes at = {.batch = t->batch, .of = t->sizes};
     struct train_spec plain = *t;
     struct program *p = NULL;
-    int rc = start(g, &at, t, USE_EVALUATE, &p, err);
+    int rc = start_program(g, &at, t, USE_EVALUATE, &p, err);
 
     *out = NULL;
     plain.augment = augment_fixed(&t->augment);
@@ -482,7 +484,7 @@ int program_evaluate(struct dev *d, const struct graph *g, const struct train_sp
         rc = ir_done(p->ir, err);
     }
     if (!rc)
-        rc = finish(p, d, t->precision, NULL, trained, err);
+        rc = finish_program(p, d, t->precision, NULL, trained, err);
     if (rc) {
         program_free(p);
         return rc;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int32_t number(const struct q8 *q, const void *from, int64_t i)
+static int32_t q8_number(const struct q8 *q, const void *from, int64_t i)
 {
     return q->dtype == SH_I8 ? (int32_t)((const int8_t *)from)[i]
                              : (int32_t)((const uint8_t *)from)[i];
@@ -16,7 +16,7 @@ static int32_t centred(const struct q8 *q, int64_t i)
 {
     const int64_t c = i / q->inner % q->channels;
 
-    return number(q, q->x, i) - (q->zero ? number(q, q->zero, q->one_zero ? 0 : c) : 0);
+    return q8_number(q, q->x, i) - (q->zero ? q8_number(q, q->zero, q->one_zero ? 0 : c) : 0);
 }
 
 bool q8_fits(const struct q8 *q)
@@ -25,7 +25,7 @@ bool q8_fits(const struct q8 *q)
     bool moved = q->dtype != SH_I8;
 
     for (int64_t c = 0; c < n; c++)
-        moved |= number(q, q->zero, c) != 0;
+        moved |= q8_number(q, q->zero, c) != 0;
     for (int64_t i = 0; moved && i < q->n; i++)
         if (centred(q, i) < -128 || centred(q, i) > 127)
             return false;
@@ -67,7 +67,7 @@ struct part { /* ctx of a constant */
     int32_t times;
 };
 
-static int64_t place(const struct part *p, int64_t row, int64_t k)
+static int64_t q8_place(const struct part *p, int64_t row, int64_t k)
 {
     return p->turned ? k * p->rows + row : row * p->terms + k;
 }
@@ -79,7 +79,7 @@ static void fill_weight(const void *ctx, void *to)
 
     for (int64_t r = 0; r < p->rows; r++)
         for (int64_t k = 0; k < p->terms; k++)
-            y[r * p->terms + k] = (int8_t)centred(&p->q, place(p, r, k));
+            y[r * p->terms + k] = (int8_t)centred(&p->q, q8_place(p, r, k));
 }
 
 static void fill_sums(const void *ctx, void *to)
@@ -90,12 +90,13 @@ static void fill_sums(const void *ctx, void *to)
     for (int64_t r = 0; r < p->rows; r++) {
         y[r] = 0;
         for (int64_t k = 0; k < p->terms; k++)
-            y[r] += centred(&p->q, place(p, r, k)) * p->times;
+            y[r] += centred(&p->q, q8_place(p, r, k)) * p->times;
     }
 }
 
-static uint32_t make(struct ir *ir, const struct q8 *q, const struct q8_shape *s, int32_t times,
-                     const struct dev_tensor *like, const char *name, ir_fill *fill)
+static uint32_t make_q8_tensor(struct ir *ir, const struct q8 *q, const struct q8_shape *s,
+                               int32_t times, const struct dev_tensor *like, const char *name,
+                               ir_fill *fill)
 {
     struct part *p = ir_alloc(ir, 1, sizeof(*p));
 
@@ -114,7 +115,7 @@ uint32_t q8_weight(struct ir *ir, const struct q8 *q, const struct q8_shape *s, 
 
     for (uint32_t i = 0; i < s->rank; i++)
         like.dims[i] = s->dims[i];
-    return make(ir, q, s, 1, &like, ir_name(ir, "%s#i8", name), fill_weight);
+    return make_q8_tensor(ir, q, s, 1, &like, ir_name(ir, "%s#i8", name), fill_weight);
 }
 
 uint32_t q8_sums(struct ir *ir, const struct q8 *q, const struct q8_shape *s, int32_t times,
@@ -122,7 +123,7 @@ uint32_t q8_sums(struct ir *ir, const struct q8 *q, const struct q8_shape *s, in
 {
     const struct dev_tensor like = {.dtype = SH_I32, .rank = 1, .dims = {s->dims[0]}};
 
-    return make(ir, q, s, times, &like, ir_name(ir, "%s#sums%d", name, times), fill_sums);
+    return make_q8_tensor(ir, q, s, times, &like, ir_name(ir, "%s#sums%d", name, times), fill_sums);
 }
 
 uint32_t q8_factor(struct ir *ir, const struct q8 *q, int64_t channels, double times,

@@ -27,7 +27,7 @@ struct range range_wild(void)
     return (struct range){-INFINITY, INFINITY, true};
 }
 
-static bool is_none(struct range r)
+static bool is_no_range(struct range r)
 {
     return r.lo > r.hi;
 }
@@ -44,7 +44,7 @@ bool range_is(struct range r, double v)
 
 bool range_is_finite(struct range r)
 {
-    return is_none(r) || (!r.nan && r.lo >= -DBL_MAX && r.hi <= DBL_MAX);
+    return is_no_range(r) || (!r.nan && r.lo >= -DBL_MAX && r.hi <= DBL_MAX);
 }
 
 static bool is_ordinary(struct range r)
@@ -53,7 +53,7 @@ static bool is_ordinary(struct range r)
 }
 
 /* A result whose operands are all ordinary, all finite, or neither: sums do not overflow. */
-static struct range settle(struct range r, const struct range *in, uint32_t n)
+static struct range settle_range(struct range r, const struct range *in, uint32_t n)
 {
     bool ordinary = true, finite = true;
     double most = INFINITY;
@@ -79,7 +79,7 @@ static struct range rising(struct range r, double (*fn)(double))
     return (struct range){fn(r.lo), fn(r.hi), r.nan};
 }
 
-static double relu(double x)
+static double range_relu(double x)
 {
     return x > 0 ? x : 0;
 }
@@ -106,13 +106,13 @@ static struct range truth(struct range r)
     return range_of(r.nan || (r.lo <= 0 && r.hi >= 0) ? 0 : 1, 1);
 }
 
-static bool is_whole(enum sh_dtype t)
+static bool is_whole_type(enum sh_dtype t)
 {
     return t != SH_F32 && t != SH_F64 && t != SH_F16 && t != SH_BF16;
 }
 
 /* Has whole type t all numbers of r? */
-static bool holds(enum sh_dtype t, struct range r)
+static bool type_holds(enum sh_dtype t, struct range r)
 {
     const bool has_sign = t == SH_I8 || t == SH_I16 || t == SH_I32 || t == SH_I64;
     const double end = ldexp(1, 8 * (int)sh_dtype_bytes(t) - has_sign);
@@ -128,14 +128,15 @@ static struct range cast(const struct graph_node *n, struct range r)
         return range_wild();
     if (to == SH_BOOL)
         return truth(r);
-    if (!is_whole((enum sh_dtype)to))
+    if (!is_whole_type((enum sh_dtype)to))
         return r;
-    if (!range_is_finite(r) || !holds((enum sh_dtype)to, r)) /* some number, nobody knows which */
+    if (!range_is_finite(r) ||
+        !type_holds((enum sh_dtype)to, r)) /* some number, nobody knows which */
         return range_of(-(double)FLT_MAX, (double)FLT_MAX);
     return range_of(floor(r.lo), ceil(r.hi));
 }
 
-static struct range clip(const struct graph_node *n, struct range r)
+static struct range clip_range(const struct graph_node *n, struct range r)
 {
     double least = -INFINITY, most = INFINITY;
 
@@ -179,7 +180,8 @@ static bool by_function(const char *op, struct range x, struct range *out)
         if (FUNCTIONS[i].keeps_zero && range_is(x, 0))
             return true;
         if (FUNCTIONS[i].bound == FINITE)
-            *out = range_is_finite(x) ? settle(range_of(-FLT_MAX, FLT_MAX), &x, 1) : range_wild();
+            *out = range_is_finite(x) ? settle_range(range_of(-FLT_MAX, FLT_MAX), &x, 1)
+                                      : range_wild();
         else if (FUNCTIONS[i].bound != SAME)
             *out = (struct range){FUNCTIONS[i].bound == UNIT ? -1 : 0, 1,
                                   x.nan || (FUNCTIONS[i].turns && !range_is_finite(x))};
@@ -195,7 +197,7 @@ static bool unary(const struct graph_node *n, struct range x, struct range *out)
     if (strcmp(op, "Cast") == 0)
         *out = cast(n, x);
     else if (strcmp(op, "Clip") == 0)
-        *out = clip(n, x);
+        *out = clip_range(n, x);
     else if (strcmp(op, "Not") == 0)
         *out = range_of(1 - truth(x).hi, 1 - truth(x).lo);
     else if (strcmp(op, "Neg") == 0)
@@ -203,7 +205,7 @@ static bool unary(const struct graph_node *n, struct range x, struct range *out)
     else if (strcmp(op, "Abs") == 0)
         *out = range_abs(x);
     else if (strcmp(op, "Relu") == 0)
-        *out = rising(x, relu);
+        *out = rising(x, range_relu);
     else if (strcmp(op, "Floor") == 0)
         *out = rising(x, floor);
     else if (strcmp(op, "Ceil") == 0)
@@ -225,7 +227,7 @@ static bool unary(const struct graph_node *n, struct range x, struct range *out)
 
 /* ---------------------------------------------------------------- of two and three */
 
-static struct range add(struct range a, struct range b)
+static struct range add_ranges(struct range a, struct range b)
 {
     const struct range both[] = {a, b};
     struct range r = {a.lo + b.lo, a.hi + b.hi, a.nan || b.nan};
@@ -233,7 +235,7 @@ static struct range add(struct range a, struct range b)
     if (isnan(r.lo) || isnan(r.hi)) /* infinities of both signs */
         return range_wild();
     r.nan |= (a.lo == -INFINITY && b.hi == INFINITY) || (a.hi == INFINITY && b.lo == -INFINITY);
-    return settle(r, both, 2);
+    return settle_range(r, both, 2);
 }
 
 static struct range mul(struct range a, struct range b)
@@ -246,7 +248,7 @@ static struct range mul(struct range a, struct range b)
         return range_wild();
     for (size_t i = 0; i < SH_ARRAY_LEN(c); i++)
         r = range_join(r, range_of(c[i], c[i]));
-    return settle(r, both, 2);
+    return settle_range(r, both, 2);
 }
 
 /* Of whole numbers too, whose quotients are cut. */
@@ -257,7 +259,7 @@ static struct range quotient(struct range a, struct range b)
     return range_is(r, 0) ? r : (struct range){floor(r.lo), ceil(r.hi), r.nan};
 }
 
-static struct range power(struct range a, struct range b)
+static struct range range_power(struct range a, struct range b)
 {
     const bool fine = range_is_finite(a) && range_is_finite(b) && b.lo == b.hi && b.lo >= 0;
     const bool whole = fine && floor(b.lo) == b.lo;
@@ -267,8 +269,8 @@ static struct range power(struct range a, struct range b)
     if (range_is(a, 0) && b.lo > 0)
         return a;
     if (a.lo >= 0 || fmod(b.lo, 2) == 0)
-        return settle(range_of(0, (double)FLT_MAX), &a, 1);
-    return settle(range_of(-(double)FLT_MAX, (double)FLT_MAX), &a, 1);
+        return settle_range(range_of(0, (double)FLT_MAX), &a, 1);
+    return settle_range(range_of(-(double)FLT_MAX, (double)FLT_MAX), &a, 1);
 }
 
 static struct range bools(bool never, bool always)
@@ -276,7 +278,7 @@ static struct range bools(bool never, bool always)
     return range_of(always ? 1 : 0, never ? 0 : 1);
 }
 
-static struct range less(struct range a, struct range b, bool or_equal)
+static struct range range_less(struct range a, struct range b, bool or_equal)
 {
     if (a.nan || b.nan)
         return range_of(0, 1);
@@ -285,7 +287,7 @@ static struct range less(struct range a, struct range b, bool or_equal)
     return bools(a.lo >= b.hi, a.hi < b.lo);
 }
 
-static struct range equal(struct range a, struct range b)
+static struct range range_equal(struct range a, struct range b)
 {
     const bool apart = a.hi < b.lo || b.hi < a.lo;
 
@@ -294,35 +296,36 @@ static struct range equal(struct range a, struct range b)
     return bools(apart, a.lo == a.hi && range_is(b, a.lo));
 }
 
-static bool binary(const struct graph_node *n, struct range a, struct range b, struct range *out)
+static bool binary_range(const struct graph_node *n, struct range a, struct range b,
+                         struct range *out)
 {
     const char *op = n->op;
     const struct range ta = truth(a), tb = truth(b);
 
     if (strcmp(op, "Add") == 0)
-        *out = add(a, b);
+        *out = add_ranges(a, b);
     else if (strcmp(op, "Sub") == 0)
-        *out = add(a, (struct range){-b.hi, -b.lo, b.nan});
+        *out = add_ranges(a, (struct range){-b.hi, -b.lo, b.nan});
     else if (strcmp(op, "Mul") == 0)
         *out = mul(a, b);
     else if (strcmp(op, "Div") == 0)
         *out = quotient(a, b);
     else if (strcmp(op, "Pow") == 0)
-        *out = power(a, b);
+        *out = range_power(a, b);
     else if (strcmp(op, "Min") == 0)
         *out = (struct range){SH_MIN(a.lo, b.lo), SH_MIN(a.hi, b.hi), a.nan || b.nan};
     else if (strcmp(op, "Max") == 0)
         *out = (struct range){SH_MAX(a.lo, b.lo), SH_MAX(a.hi, b.hi), a.nan || b.nan};
     else if (strcmp(op, "Equal") == 0)
-        *out = equal(a, b);
+        *out = range_equal(a, b);
     else if (strcmp(op, "Less") == 0)
-        *out = less(a, b, false);
+        *out = range_less(a, b, false);
     else if (strcmp(op, "LessOrEqual") == 0)
-        *out = less(a, b, true);
+        *out = range_less(a, b, true);
     else if (strcmp(op, "Greater") == 0)
-        *out = less(b, a, false);
+        *out = range_less(b, a, false);
     else if (strcmp(op, "GreaterOrEqual") == 0)
-        *out = less(b, a, true);
+        *out = range_less(b, a, true);
     else if (strcmp(op, "And") == 0)
         *out = range_of(SH_MIN(ta.lo, tb.lo), SH_MIN(ta.hi, tb.hi));
     else if (strcmp(op, "Or") == 0)
@@ -338,14 +341,14 @@ bool range_each(const struct graph_node *n, const struct range *in, uint32_t n_i
                 struct range *out)
 {
     for (uint32_t i = 0; i < n_in; i++)
-        if (is_none(in[i])) {
+        if (is_no_range(in[i])) {
             *out = range_none();
             return true;
         }
     if (n_in == 1)
         return unary(n, in[0], out);
     if (n_in == 2)
-        return binary(n, in[0], in[1], out);
+        return binary_range(n, in[0], in[1], out);
     if (n_in != 3 || strcmp(n->op, "Where") != 0)
         return false;
     *out = truth(in[0]).hi == 0 ? in[2] : truth(in[0]).lo == 1 ? in[1] : range_join(in[1], in[2]);
@@ -358,21 +361,21 @@ struct range range_dot(struct range a, struct range b)
 {
     const struct range both[] = {a, b};
 
-    if (is_none(a) || is_none(b))
+    if (is_no_range(a) || is_no_range(b))
         return range_none();
     if (!range_is_finite(a) || !range_is_finite(b))
         return range_wild();
     if (range_is(a, 0) || range_is(b, 0))
         return range_of(0, 0);
-    return settle(range_of(-(double)FLT_MAX, (double)FLT_MAX), both, 2);
+    return settle_range(range_of(-(double)FLT_MAX, (double)FLT_MAX), both, 2);
 }
 
 struct range range_sum(struct range a, double k)
 {
     struct range r = {SH_MIN(a.lo, k * a.lo), SH_MAX(a.hi, k * a.hi), a.nan};
 
-    if (is_none(a))
+    if (is_no_range(a))
         return a;
     r.nan |= a.lo == -INFINITY && a.hi == INFINITY;
-    return settle(r, &a, 1);
+    return settle_range(r, &a, 1);
 }

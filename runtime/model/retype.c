@@ -62,7 +62,7 @@ static int add_cast(struct graph *g, uint32_t v, bool into_f32, uint32_t *inner,
               : graph_set_int(&g->nodes[node], "to", (int64_t)(into_f32 ? SH_F32 : x.dtype), err);
 }
 
-static void replace(uint32_t *list, uint32_t n, uint32_t from, uint32_t to)
+static void replace_in_list(uint32_t *list, uint32_t n, uint32_t from, uint32_t to)
 {
     for (uint32_t i = 0; i < n; i++)
         if (list[i] == from)
@@ -119,7 +119,7 @@ static int cast_borders(struct graph *g, uint32_t n, uint32_t *n_in, struct sh_e
         rc = add_cast(g, g->inputs[i], true, &inner, err);
         ++*n_in;
         for (uint32_t k = 0; k < n && rc == SH_OK; k++)
-            replace(g->nodes[k].in, g->nodes[k].n_in, g->inputs[i], inner);
+            replace_in_list(g->nodes[k].in, g->nodes[k].n_in, g->inputs[i], inner);
     }
     if (!rc)
         rc = to_front(g, *n_in, err);
@@ -128,14 +128,14 @@ static int cast_borders(struct graph *g, uint32_t n, uint32_t *n_in, struct sh_e
             continue;
         rc = add_cast(g, g->outputs[i], false, &inner, err);
         for (uint32_t k = *n_in; k < *n_in + n && rc == SH_OK; k++) {
-            replace(g->nodes[k].in, g->nodes[k].n_in, g->outputs[i], inner);
-            replace(g->nodes[k].out, g->nodes[k].n_out, g->outputs[i], inner);
+            replace_in_list(g->nodes[k].in, g->nodes[k].n_in, g->outputs[i], inner);
+            replace_in_list(g->nodes[k].out, g->nodes[k].n_out, g->outputs[i], inner);
         }
     }
     return rc;
 }
 
-static bool listed(const uint32_t *list, uint32_t n, uint32_t v)
+static bool is_value_listed(const uint32_t *list, uint32_t n, uint32_t v)
 {
     for (uint32_t i = 0; i < n; i++)
         if (list[i] == v)
@@ -158,8 +158,8 @@ int graph__retype(struct graph *g, struct sh_err *err)
     for (uint32_t i = 0; i < n_values && rc == SH_OK; i++) {
         struct graph_value *v = &g->values[i];
 
-        if (!is_foreign(v->dtype) || listed(g->inputs, g->n_inputs, i) ||
-            listed(g->outputs, g->n_outputs, i))
+        if (!is_foreign(v->dtype) || is_value_listed(g->inputs, g->n_inputs, i) ||
+            is_value_listed(g->outputs, g->n_outputs, i))
             continue;
         if (v->data)
             rc = convert_const(v, err);

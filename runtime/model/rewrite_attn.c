@@ -22,7 +22,7 @@ struct attn {
 };
 
 /* x as [B, H, S, D]. */
-static uint32_t heads_of(struct attn *a, uint32_t x, int64_t heads)
+static uint32_t split_into_heads(struct attn *a, uint32_t x, int64_t heads)
 {
     const struct graph_value *v = rw_v(a->c, x);
     const int64_t dims[4] = {v->dims[0], v->dims[1], heads, heads > 0 ? v->dims[2] / heads : 0};
@@ -92,7 +92,7 @@ static uint32_t repeat(struct attn *a, uint32_t x)
     return rw_reshape(a->c, x, 4, (const int64_t[]){b, a->heads, s, d});
 }
 
-static uint32_t number(struct attn *a, double v)
+static uint32_t attn_number(struct attn *a, double v)
 {
     return rw_cast(a->c, rw_number(a->c, SH_F32, v), a->t);
 }
@@ -110,25 +110,25 @@ static uint32_t causal_bias(struct attn *a)
 }
 
 /* What the node's mask adds: keys that it does not reach are hidden. */
-static uint32_t mask_bias(struct attn *a)
+static uint32_t attn_mask_bias(struct attn *a)
 {
     uint32_t mask = rw_in(a->c, 3), rest;
     struct graph_value v = *rw_v(a->c, mask);
     int64_t dims[SH_MAX_RANK];
 
     if (v.dtype == SH_BOOL)
-        mask = rw3(a->c, "Where", mask, number(a, 0), number(a, -(double)INFINITY));
+        mask = rw3(a->c, "Where", mask, attn_number(a, 0), attn_number(a, -(double)INFINITY));
     if (a->c->err->rc || v.rank < 1 || v.dims[v.rank - 1] >= a->k_rows || v.dims[v.rank - 1] == 1)
         return mask;
     memcpy(dims, v.dims, sizeof(dims));
     dims[v.rank - 1] = a->k_rows - v.dims[v.rank - 1];
-    rest = rw_expand(a->c, number(a, -(double)INFINITY), v.rank, dims);
+    rest = rw_expand(a->c, attn_number(a, -(double)INFINITY), v.rank, dims);
     return rw_concat(a->c, (const uint32_t[]){mask, rest}, 2, v.rank - 1);
 }
 
-static uint32_t add_bias(struct attn *a, uint32_t scores)
+static uint32_t add_scores_bias(struct attn *a, uint32_t scores)
 {
-    uint32_t bias = rw_in(a->c, 3) != GRAPH_NONE ? mask_bias(a) : GRAPH_NONE;
+    uint32_t bias = rw_in(a->c, 3) != GRAPH_NONE ? attn_mask_bias(a) : GRAPH_NONE;
 
     if (a->is_causal)
         bias = bias == GRAPH_NONE ? causal_bias(a) : rw2(a->c, "Add", bias, causal_bias(a));
@@ -140,20 +140,20 @@ static uint32_t scores_of(struct attn *a, uint32_t q, uint32_t k)
 {
     const double d = (double)rw_v(a->c, q)->dims[3];
     const double scale = graph__attr(&a->c->n, "scale") ? a->scale : 1 / sqrt(d > 0 ? d : 1);
-    const uint32_t root = number(a, sqrt(scale));
+    const uint32_t root = attn_number(a, sqrt(scale));
 
     k = rw_transpose(a->c, k, (const int64_t[]){0, 1, 3, 2}, 4);
     return rw2(a->c, "MatMul", rw2(a->c, "Mul", q, root), rw2(a->c, "Mul", k, root));
 }
 
 /* A row of which a mask hides all keys gives zeros. */
-static uint32_t weights_of(struct attn *a, uint32_t scores)
+static uint32_t attn_weights(struct attn *a, uint32_t scores)
 {
     const uint32_t soft = rw1_with(a->c, "Softmax", scores, RW_INT("axis", 3));
 
     if (rw_in(a->c, 3) == GRAPH_NONE)
         return soft;
-    return rw3(a->c, "Where", rw1(a->c, "IsNaN", soft), number(a, 0), soft);
+    return rw3(a->c, "Where", rw1(a->c, "IsNaN", soft), attn_number(a, 0), soft);
 }
 
 static uint32_t join_heads(struct attn *a, uint32_t y)
@@ -178,9 +178,9 @@ int shape__rewrite_attention(struct shape_ctx *c)
     mode = shape__int(c, "qk_matmul_output_mode", 0);
     if (mode < 0 || mode > 3)
         shape__fail(c, SH_E_INVALID, "qk_matmul_output_mode is %lld", (long long)mode);
-    q = heads_of(&a, rw_in(c, 0), a.heads);
-    k = with_past(&a, heads_of(&a, rw_in(c, 1), a.kv_heads), 4);
-    v = with_past(&a, heads_of(&a, rw_in(c, 2), a.kv_heads), 5);
+    q = split_into_heads(&a, rw_in(c, 0), a.heads);
+    k = with_past(&a, split_into_heads(&a, rw_in(c, 1), a.kv_heads), 4);
+    v = with_past(&a, split_into_heads(&a, rw_in(c, 2), a.kv_heads), 5);
     if (c->err->rc)
         return c->err->rc;
     a.heads = rw_v(c, q)->dims[1];
@@ -188,11 +188,11 @@ int shape__rewrite_attention(struct shape_ctx *c)
     a.k_rows = rw_v(c, k)->dims[2];
     at[0] = scores_of(&a, q, repeat(&a, k));
     at[1] = a.softcap > 0
-                ? rw2(c, "Mul", rw1(c, "Tanh", rw2(c, "Div", at[0], number(&a, a.softcap))),
-                      number(&a, a.softcap))
+                ? rw2(c, "Mul", rw1(c, "Tanh", rw2(c, "Div", at[0], attn_number(&a, a.softcap))),
+                      attn_number(&a, a.softcap))
                 : at[0];
-    at[2] = add_bias(&a, at[1]);
-    at[3] = weights_of(&a, at[2]);
+    at[2] = add_scores_bias(&a, at[1]);
+    at[3] = attn_weights(&a, at[2]);
     y = join_heads(&a, rw2(c, "MatMul", at[3], repeat(&a, v)));
     rw_is(c, 0, y);
     if (has_out(c, 1))
@@ -223,14 +223,14 @@ struct halves {
 };
 
 /* The two numbers of each pair of x [., ., ., n]. */
-static struct halves split(struct shape_ctx *c, uint32_t x, int64_t n, bool interleaved)
+static struct halves split_halves(struct shape_ctx *c, uint32_t x, int64_t n, bool interleaved)
 {
     return interleaved
                ? (struct halves){rw_slice(c, x, 3, 0, n, 2), rw_slice(c, x, 3, 1, n, 2)}
                : (struct halves){rw_slice(c, x, 3, 0, n / 2, 1), rw_slice(c, x, 3, n / 2, n, 1)};
 }
 
-static uint32_t join(struct shape_ctx *c, struct halves h, bool interleaved)
+static uint32_t join_halves(struct shape_ctx *c, struct halves h, bool interleaved)
 {
     const struct graph_value v = *rw_v(c, h.a);
     const int64_t apart[5] = {v.dims[0], v.dims[1], v.dims[2], v.dims[3], 1};
@@ -270,11 +270,12 @@ int shape__rewrite_rotary(struct shape_ctx *c)
                     (long long)dims[3]);
     cos = angles(c, 1, x.rank == 3);
     sin = angles(c, 2, x.rank == 3);
-    h = split(c, y, n, interleaved != 0);
-    turned = join(c,
-                  (struct halves){rw2(c, "Sub", rw2(c, "Mul", cos, h.a), rw2(c, "Mul", sin, h.b)),
-                                  rw2(c, "Add", rw2(c, "Mul", sin, h.a), rw2(c, "Mul", cos, h.b))},
-                  interleaved != 0);
+    h = split_halves(c, y, n, interleaved != 0);
+    turned = join_halves(
+        c,
+        (struct halves){rw2(c, "Sub", rw2(c, "Mul", cos, h.a), rw2(c, "Mul", sin, h.b)),
+                        rw2(c, "Add", rw2(c, "Mul", sin, h.a), rw2(c, "Mul", cos, h.b))},
+        interleaved != 0);
     if (n < dims[3])
         turned = rw_concat(c, (const uint32_t[]){turned, rw_slice(c, y, 3, n, dims[3], 1)}, 2, 3);
     if (x.rank == 3)

@@ -32,7 +32,7 @@ struct einsum {
     int64_t size[N_LABELS];
 };
 
-static int bad(struct einsum *e, const char *why)
+static int bad_equation(struct einsum *e, const char *why)
 {
     return shape__fail(e->c, SH_E_INVALID, "the equation %s", why);
 }
@@ -54,9 +54,9 @@ static int read_term(struct einsum *e, const char **s, struct term *t)
             continue;
         }
         if (letter(**s) < 0)
-            return bad(e, "holds what is neither a letter nor ...");
+            return bad_equation(e, "holds what is neither a letter nor ...");
         if (t->rank == SH_MAX_RANK)
-            return bad(e, "names more than 8 axes of an operand");
+            return bad_equation(e, "names more than 8 axes of an operand");
         t->label[t->rank++] = letter(**s);
     }
     return SH_OK;
@@ -68,7 +68,7 @@ static int read_equation(struct einsum *e, const char *s)
 
     for (bool more = true; more && rc == SH_OK;) {
         if (e->n_in == MAX_TERMS)
-            return bad(e, "has more than 16 operands");
+            return bad_equation(e, "has more than 16 operands");
         rc = read_term(e, &s, &e->in[e->n_in++]);
         more = *s == ',';
         s += more;
@@ -78,7 +78,7 @@ static int read_equation(struct einsum *e, const char *s)
         s += 2;
         rc = read_term(e, &s, &e->out);
         if (!rc && *s)
-            rc = bad(e, "goes on after the result");
+            rc = bad_equation(e, "goes on after the result");
     }
     return rc;
 }
@@ -87,9 +87,10 @@ static int read_equation(struct einsum *e, const char *s)
 static int spread_dots(struct einsum *e, struct term *t, int n)
 {
     if (t->dots < 0 || n < 0)
-        return n == 0 || t->dots >= 0 ? SH_OK : bad(e, "does not fit the rank of an operand");
+        return n == 0 || t->dots >= 0 ? SH_OK
+                                      : bad_equation(e, "does not fit the rank of an operand");
     if (t->rank + n > SH_MAX_RANK)
-        return bad(e, "needs more than 8 axes");
+        return bad_equation(e, "needs more than 8 axes");
     memmove(&t->label[t->dots + n], &t->label[t->dots],
             (size_t)(t->rank - t->dots) * sizeof(t->label[0]));
     for (int i = 0; i < n; i++)
@@ -106,24 +107,24 @@ static int note_sizes(struct einsum *e, const struct term *t)
         int64_t *size = &e->size[t->label[i]];
 
         if (*size != 0 && *size != 1 && v->dims[i] != 1 && *size != v->dims[i])
-            return bad(e, "gives one label two sizes");
+            return bad_equation(e, "gives one label two sizes");
         if (*size == 0 || *size == 1)
             *size = v->dims[i];
     }
     return SH_OK;
 }
 
-static int bind_operands(struct einsum *e)
+static int bind_terms(struct einsum *e)
 {
     struct shape_ctx *c = e->c;
-    int rc = e->n_in == c->n.n_in ? SH_OK : bad(e, "has another number of operands");
+    int rc = e->n_in == c->n.n_in ? SH_OK : bad_equation(e, "has another number of operands");
 
     for (uint32_t i = 0; i < e->n_in && rc == SH_OK; i++) {
         const int n = shape__in(c, i)->rank - e->in[i].rank;
 
         rc = i ? shape__want_same_type(c, 0, i) : SH_OK;
         if (!rc && n < 0)
-            rc = bad(e, "does not fit the rank of an operand");
+            rc = bad_equation(e, "does not fit the rank of an operand");
         if (!rc)
             rc = spread_dots(e, &e->in[i], n);
         e->in[i].v = c->n.in[i];
@@ -134,7 +135,7 @@ static int bind_operands(struct einsum *e)
     return rc;
 }
 
-static int count(const struct term *t, int label)
+static int count_label(const struct term *t, int label)
 {
     int n = 0;
 
@@ -158,23 +159,23 @@ static int bind_result(struct einsum *e)
             int n = 0;
 
             for (uint32_t i = 0; i < e->n_in; i++)
-                n += count(&e->in[i], label);
+                n += count_label(&e->in[i], label);
             if (n != 1)
                 continue;
             if (e->out.rank == SH_MAX_RANK)
-                return bad(e, "gives a result of more than 8 axes");
+                return bad_equation(e, "gives a result of more than 8 axes");
             e->out.label[e->out.rank++] = label;
         }
     }
     for (int i = 0; i < e->out.rank && rc == SH_OK; i++)
-        if (e->size[e->out.label[i]] == 0 || count(&e->out, e->out.label[i]) > 1)
-            rc = bad(e, "has a result with a label that is unknown or there twice");
+        if (e->size[e->out.label[i]] == 0 || count_label(&e->out, e->out.label[i]) > 1)
+            rc = bad_equation(e, "has a result with a label that is unknown or there twice");
     return rc;
 }
 
 /* ---------------------------------------------------------------- one operand */
 
-static void turn(struct einsum *e, struct term *t, const int *label, int rank)
+static void turn_term(struct einsum *e, struct term *t, const int *label, int rank)
 {
     int64_t perm[SH_MAX_RANK] = {0};
 
@@ -204,19 +205,19 @@ static void diagonal(struct einsum *e, struct term *t, int a, int b)
     memcpy(dims, rw_v(e->c, t->v)->dims, sizeof(dims));
     n = dims[a];
     if (e->c->err->rc == SH_OK && dims[a + 1] != n)
-        bad(e, "gives one label two sizes");
+        bad_equation(e, "gives one label two sizes");
     memmove(&dims[a + 1], &dims[a + 2], sizeof(dims[0]) * (size_t)(SH_MAX_RANK - a - 2));
     dims[a] = n * n;
     t->v = rw_reshape(e->c, t->v, t->rank, dims);
     t->v = rw_slice(e->c, t->v, a, 0, n * n, n + 1);
 }
 
-static bool is_needed(const struct einsum *e, uint32_t from, int label)
+static bool is_label_needed(const struct einsum *e, uint32_t from, int label)
 {
-    bool is = count(&e->out, label) > 0;
+    bool is = count_label(&e->out, label) > 0;
 
     for (uint32_t i = from; i < e->n_in; i++)
-        is |= count(&e->in[i], label) > 0;
+        is |= count_label(&e->in[i], label) > 0;
     return is;
 }
 
@@ -233,7 +234,7 @@ static void simplify(struct einsum *e, struct term *t, uint32_t from, const stru
                 break;
             }
     for (int i = 0; i < t->rank; i++)
-        if (!is_needed(e, from, t->label[i]) && !(other && count(other, t->label[i])))
+        if (!is_label_needed(e, from, t->label[i]) && !(other && count_label(other, t->label[i])))
             axes[k++] = i;
     if (k > 0)
         t->v = rw_reduce(e->c, "ReduceSum", t->v, axes, k, false);
@@ -247,7 +248,7 @@ static void simplify(struct einsum *e, struct term *t, uint32_t from, const stru
 }
 
 /* An axis of one where others have more. */
-static void broadcast(struct einsum *e, struct term *t)
+static void broadcast_term(struct einsum *e, struct term *t)
 {
     int64_t dims[SH_MAX_RANK];
     bool grows = false;
@@ -267,7 +268,7 @@ struct group {
     int64_t size;
 };
 
-static void put(struct einsum *e, struct group *g, int label)
+static void put_in_group(struct einsum *e, struct group *g, int label)
 {
     g->label[g->n++] = label;
     g->size *= e->size[label];
@@ -284,12 +285,12 @@ static uint32_t matrix(struct einsum *e, struct term *t, const struct group *a,
         order[n++] = b->label[i];
     for (int i = 0; i < c->n; i++)
         order[n++] = c->label[i];
-    broadcast(e, t);
-    turn(e, t, order, n);
+    broadcast_term(e, t);
+    turn_term(e, t, order, n);
     return rw_reshape(e->c, t->v, 3, (const int64_t[]){a->size, b->size, c->size});
 }
 
-static void multiply(struct einsum *e, struct term *acc, struct term *t, uint32_t from)
+static void multiply_terms(struct einsum *e, struct term *acc, struct term *t, uint32_t from)
 {
     struct group batch = {.size = 1}, sum = {.size = 1}, rows = {.size = 1}, columns = {.size = 1};
     int64_t dims[SH_MAX_RANK];
@@ -301,13 +302,17 @@ static void multiply(struct einsum *e, struct term *acc, struct term *t, uint32_
     for (int i = 0; i < acc->rank; i++) {
         const int label = acc->label[i];
 
-        put(e, !count(t, label) ? &rows : is_needed(e, from, label) ? &batch : &sum, label);
+        put_in_group(e,
+                     !count_label(t, label)            ? &rows
+                     : is_label_needed(e, from, label) ? &batch
+                                                       : &sum,
+                     label);
     }
     for (int i = 0; i < t->rank; i++)
-        if (!count(acc, t->label[i]))
-            put(e, &columns, t->label[i]);
+        if (!count_label(acc, t->label[i]))
+            put_in_group(e, &columns, t->label[i]);
     if (batch.n + rows.n + columns.n > SH_MAX_RANK) {
-        bad(e, "needs more than 8 axes");
+        bad_equation(e, "needs more than 8 axes");
         return;
     }
     a = matrix(e, acc, &batch, &rows, &sum);
@@ -332,14 +337,14 @@ int shape__rewrite_einsum(struct shape_ctx *c)
     struct term *acc = &e.in[0];
 
     e.out.dots = -1;
-    if (c->err->rc || read_equation(&e, equation) || bind_operands(&e) || bind_result(&e))
+    if (c->err->rc || read_equation(&e, equation) || bind_terms(&e) || bind_result(&e))
         return c->err->rc;
     for (uint32_t i = 1; i < e.n_in && c->err->rc == SH_OK; i++)
-        multiply(&e, acc, &e.in[i], i + 1);
+        multiply_terms(&e, acc, &e.in[i], i + 1);
     simplify(&e, acc, e.n_in, NULL);
     if (c->err->rc)
         return c->err->rc;
-    broadcast(&e, acc);
-    turn(&e, acc, e.out.label, e.out.rank);
+    broadcast_term(&e, acc);
+    turn_term(&e, acc, e.out.label, e.out.rank);
     return rw_is(c, 0, acc->v);
 }

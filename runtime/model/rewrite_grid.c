@@ -10,13 +10,13 @@
 
 #define MAX_SPACE 3
 
-static bool flag(struct shape_ctx *c, const char *name)
+static bool grid_flag(struct shape_ctx *c, const char *name)
 {
     return shape__int(c, name, 0) != 0;
 }
 
 /* Place i of n on an axis from -1 to 1: centres of pixels, or the first and last at the ends. */
-static double place(int64_t i, int64_t n, bool align)
+static double grid_place(int64_t i, int64_t n, bool align)
 {
     if (align)
         return n > 1 ? 2.0 * (double)i / (double)(n - 1) - 1.0 : 0.0;
@@ -35,7 +35,7 @@ int shape__rewrite_affine_grid(struct shape_ctx *c)
     int space;
 
     shape__want_float(c, 0);
-    align = flag(c, "align_corners");
+    align = grid_flag(c, "align_corners");
     shape__ints(c, 1, size, SH_ARRAY_LEN(size), &k);
     space = (int)k - 2;
     if (space < 2 || theta.rank != 3 || theta.dims[0] != size[0] || theta.dims[1] != space ||
@@ -57,7 +57,7 @@ int shape__rewrite_affine_grid(struct shape_ctx *c)
 
         for (int a = space; a-- > 0; rest /= size[2 + a]) /* the last axis is x */
             p[i * (space + 1) + space - 1 - a] =
-                (float)place(rest % size[2 + a], size[2 + a], align);
+                (float)grid_place(rest % size[2 + a], size[2 + a], align);
         p[i * (space + 1) + space] = 1.0f;
     }
     rows[0] = n;
@@ -80,7 +80,7 @@ struct sampler {
     uint32_t images; /* [n, size..., channels] */
 };
 
-static uint32_t num(struct sampler *s, double v)
+static uint32_t grid_number(struct sampler *s, double v)
 {
     return rw_number(s->c, s->t, v);
 }
@@ -92,14 +92,15 @@ static uint32_t reflected(struct sampler *s, uint32_t x, double low, double span
     uint32_t m;
 
     if (span <= 0)
-        return rw2(c, "Mul", x, num(s, 0));
-    m = rw2(c, "Mod", rw1(c, "Abs", rw2(c, "Sub", x, num(s, low))), num(s, 2 * span));
-    m = rw1(c, "Abs", rw2(c, "Sub", m, num(s, span)));
-    return rw2(c, "Sub", num(s, span + low), m);
+        return rw2(c, "Mul", x, grid_number(s, 0));
+    m = rw2(c, "Mod", rw1(c, "Abs", rw2(c, "Sub", x, grid_number(s, low))),
+            grid_number(s, 2 * span));
+    m = rw1(c, "Abs", rw2(c, "Sub", m, grid_number(s, span)));
+    return rw2(c, "Sub", grid_number(s, span + low), m);
 }
 
 /* Into the image, as padding asks; zeros are for pixels() to give. */
-static uint32_t padded(struct sampler *s, uint32_t x, int axis)
+static uint32_t padded_plane(struct sampler *s, uint32_t x, int axis)
 {
     struct shape_ctx *c = s->c;
     const double n = (double)s->size[axis];
@@ -107,7 +108,7 @@ static uint32_t padded(struct sampler *s, uint32_t x, int axis)
     if (strcmp(s->padding, "reflection") == 0)
         x = s->align ? reflected(s, x, 0, n - 1) : reflected(s, x, -0.5, n);
     if (strcmp(s->padding, "zeros") != 0)
-        x = rw3(c, "Clip", x, num(s, 0), num(s, n - 1));
+        x = rw3(c, "Clip", x, grid_number(s, 0), grid_number(s, n - 1));
     return x;
 }
 
@@ -121,9 +122,9 @@ static void coordinate(struct sampler *s, uint32_t grid, int k)
     uint32_t x =
         rw_reshape(c, rw_slice(c, grid, 2, k, k + 1, 1), 2, (const int64_t[]){s->n, s->points});
 
-    x = rw2(c, "Add", rw2(c, "Mul", x, num(s, scale)), num(s, (n - 1) / 2));
+    x = rw2(c, "Add", rw2(c, "Mul", x, grid_number(s, scale)), grid_number(s, (n - 1) / 2));
     if (!s->cubic)
-        x = padded(s, x, axis);
+        x = padded_plane(s, x, axis);
     s->at[axis] = s->nearest ? rw1(c, "Round", x) : x;
 }
 
@@ -134,7 +135,7 @@ static uint32_t pixels(struct sampler *s, const uint32_t *at)
     uint32_t index[MAX_SPACE], inside = GRAPH_NONE, y;
 
     for (int a = 0; a < s->space; a++) {
-        const uint32_t last = num(s, (double)(s->size[a] - 1)), zero = num(s, 0);
+        const uint32_t last = grid_number(s, (double)(s->size[a] - 1)), zero = grid_number(s, 0);
         const uint32_t fits = rw2(c, "And", rw2(c, "GreaterOrEqual", at[a], zero),
                                   rw2(c, "LessOrEqual", at[a], last));
 
@@ -145,12 +146,12 @@ static uint32_t pixels(struct sampler *s, const uint32_t *at)
     y = rw2_with(c, "GatherND", s->images, rw_concat(c, index, (uint32_t)s->space, 2),
                  RW_INT("batch_dims", 1));
     inside = rw_reshape(c, inside, 3, (const int64_t[]){s->n, s->points, 1});
-    return rw3(c, "Where", inside, y, num(s, 0));
+    return rw3(c, "Where", inside, y, grid_number(s, 0));
 }
 
 /* Of neighbour k of a place that is t behind the one before it: linear, or with the cubes of the
  * distances, as Resize has them. */
-static uint32_t share_of(struct sampler *s, uint32_t t, int k)
+static uint32_t corner_share(struct sampler *s, uint32_t t, int k)
 {
     static const double A = -0.75;
     static const double NEAR[] = {A + 2, -(A + 3), 0, 1}, FAR[] = {A, -5 * A, 8 * A, -4 * A};
@@ -159,11 +160,11 @@ static uint32_t share_of(struct sampler *s, uint32_t t, int k)
     uint32_t d, y;
 
     if (!s->cubic)
-        return k ? t : rw2(c, "Sub", num(s, 1), t);
-    d = k < 2 ? rw2(c, "Add", t, num(s, 1 - k)) : rw2(c, "Sub", num(s, k - 1), t);
-    y = rw2(c, "Mul", d, num(s, p[0]));
+        return k ? t : rw2(c, "Sub", grid_number(s, 1), t);
+    d = k < 2 ? rw2(c, "Add", t, grid_number(s, 1 - k)) : rw2(c, "Sub", grid_number(s, k - 1), t);
+    y = rw2(c, "Mul", d, grid_number(s, p[0]));
     for (int i = 1; i < 4; i++) {
-        y = rw2(c, "Add", y, num(s, p[i]));
+        y = rw2(c, "Add", y, grid_number(s, p[i]));
         y = i < 3 ? rw2(c, "Mul", y, d) : y;
     }
     return y;
@@ -181,10 +182,10 @@ static uint32_t blended(struct sampler *s)
         const uint32_t low = rw1(c, "Floor", s->at[a]), t = rw2(c, "Sub", s->at[a], low);
 
         for (int k = 0; k < n; k++) {
-            place[a][k] = rw2(c, "Add", low, num(s, s->cubic ? k - 1 : k));
+            place[a][k] = rw2(c, "Add", low, grid_number(s, s->cubic ? k - 1 : k));
             if (s->cubic)
-                place[a][k] = padded(s, place[a][k], a);
-            share[a][k] = share_of(s, t, k);
+                place[a][k] = padded_plane(s, place[a][k], a);
+            share[a][k] = corner_share(s, t, k);
         }
     }
     for (int corner = 0; corner < corners; corner++) {
@@ -209,7 +210,7 @@ static int read_sampler(struct sampler *s)
     const char *mode;
 
     shape__want_float(c, 0);
-    s->align = flag(c, "align_corners");
+    s->align = grid_flag(c, "align_corners");
     shape__want_float(c, 1);
     mode = shape__str(c, "mode", "linear");
     s->padding = shape__str(c, "padding_mode", "zeros");
@@ -311,7 +312,7 @@ static uint32_t tapped(struct sampler *s, const int64_t *out, const int64_t *ker
     return y;
 }
 
-static int check_offsets(struct shape_ctx *c, int64_t groups, int64_t taps)
+static int check_deform_offsets(struct shape_ctx *c, int64_t groups, int64_t taps)
 {
     const struct graph_value *x = shape__in(c, 0), *y = shape__outv(c, 0);
 
@@ -357,7 +358,7 @@ int shape__rewrite_deform_conv(struct shape_ctx *c)
         perm[1 + a] = 2 + a;
     }
     perm[1 + s.space] = 1;
-    if (check_offsets(c, off, taps))
+    if (check_deform_offsets(c, off, taps))
         return c->err->rc;
     s.n = x.dims[0] * off;
     s.points = taps * (graph_elements(&y) / SH_MAX(y.dims[0] * y.dims[1], 1));
@@ -390,7 +391,7 @@ struct columns {
     int64_t n_block, n_steps, n_image;
 };
 
-static void read_list(struct shape_ctx *c, const char *name, int n, int64_t def, int64_t *out)
+static void read_grid_list(struct shape_ctx *c, const char *name, int n, int64_t def, int64_t *out)
 {
     size_t k = shape__list(c, name, out, (size_t)n);
 
@@ -410,9 +411,9 @@ static void read_columns(struct shape_ctx *c, struct columns *l)
     if (k != kb || k < 1)
         shape__fail(c, SH_E_INVALID, "the image and the block differ in rank");
     l->space = c->err->rc ? 0 : (int)k;
-    read_list(c, "strides", l->space, 1, l->stride);
-    read_list(c, "dilations", l->space, 1, l->dilation);
-    read_list(c, "pads", 2 * l->space, 0, l->pads);
+    read_grid_list(c, "strides", l->space, 1, l->stride);
+    read_grid_list(c, "dilations", l->space, 1, l->dilation);
+    read_grid_list(c, "pads", 2 * l->space, 0, l->pads);
     l->n_block = l->n_steps = l->n_image = 1;
     for (int a = 0; a < l->space && c->err->rc == SH_OK; a++) {
         int64_t room = l->image[a] + l->pads[a] + l->pads[l->space + a];
@@ -435,7 +436,7 @@ static void read_columns(struct shape_ctx *c, struct columns *l)
 }
 
 /* The pixel of element k of block number step; -1: it lies in the padding. */
-static int64_t pixel_of(const struct columns *l, int64_t k, int64_t step)
+static int64_t column_pixel(const struct columns *l, int64_t k, int64_t step)
 {
     int64_t at = 0, size = 1;
 
@@ -470,7 +471,7 @@ int shape__rewrite_col2im(struct shape_ctx *c)
     from = rw_alloc(c, SH_I64, rows);
     to = rw_alloc(c, SH_I64, rows);
     for (int64_t i = 0; from && to && i < rows; i++) {
-        const int64_t p = pixel_of(&l, i / l.n_steps, i % l.n_steps);
+        const int64_t p = column_pixel(&l, i / l.n_steps, i % l.n_steps);
 
         if (p < 0)
             continue;

@@ -10,7 +10,7 @@ struct nll {
 };
 
 /* Labels as indices beside the scores. One that is ignored points to class 0 and weighs nothing. */
-static void read_labels(struct nll *l, uint32_t target, enum sh_dtype t)
+static void read_nll_labels(struct nll *l, uint32_t target, enum sh_dtype t)
 {
     struct shape_ctx *c = l->c;
     const uint32_t weight = rw_in(c, 2);
@@ -39,12 +39,12 @@ static void read_labels(struct nll *l, uint32_t target, enum sh_dtype t)
     }
 }
 
-static uint32_t total(struct shape_ctx *c, uint32_t x)
+static uint32_t sum_of_all(struct shape_ctx *c, uint32_t x)
 {
     return rw1_with(c, "ReduceSum", x, RW_INT("keepdims", 0));
 }
 
-static int finish(struct nll *l, uint32_t log_prob)
+static int finish_nll(struct nll *l, uint32_t log_prob)
 {
     struct shape_ctx *c = l->c;
     const char *reduction;
@@ -57,15 +57,15 @@ static int finish(struct nll *l, uint32_t log_prob)
     if (strcmp(reduction, "none") == 0)
         return rw_is(c, 0, rw_reshape(c, y, l->target.rank, l->target.dims));
     if (strcmp(reduction, "sum") == 0)
-        return rw_is(c, 0, total(c, y));
+        return rw_is(c, 0, sum_of_all(c, y));
     if (strcmp(reduction, "mean") != 0)
         return shape__fail(c, SH_E_INVALID, "reduction %.32s is not known", reduction);
     if (l->weights == GRAPH_NONE)
         return rw_is(c, 0, rw1_with(c, "ReduceMean", y, RW_INT("keepdims", 0)));
-    return rw_is(c, 0, rw2(c, "Div", total(c, y), total(c, l->weights)));
+    return rw_is(c, 0, rw2(c, "Div", sum_of_all(c, y), sum_of_all(c, l->weights)));
 }
 
-static int check(struct shape_ctx *c)
+static int check_loss_shapes(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0), *t = shape__in(c, 1);
     bool fits = x->rank >= 2 && t->rank == x->rank - 1 && t->dims[0] == x->dims[0];
@@ -80,11 +80,11 @@ int shape__rewrite_nll_loss(struct shape_ctx *c)
     struct nll l = {.c = c};
     const uint32_t x = rw_in(c, 0);
 
-    check(c);
+    check_loss_shapes(c);
     if (c->err->rc)
         return c->err->rc;
-    read_labels(&l, rw_in(c, 1), rw_v(c, x)->dtype);
-    return finish(&l, x);
+    read_nll_labels(&l, rw_in(c, 1), rw_v(c, x)->dtype);
+    return finish_nll(&l, x);
 }
 
 int shape__rewrite_softmax_loss(struct shape_ctx *c)
@@ -93,12 +93,12 @@ int shape__rewrite_softmax_loss(struct shape_ctx *c)
     const uint32_t x = rw_in(c, 0);
     uint32_t log_prob;
 
-    check(c);
+    check_loss_shapes(c);
     if (c->err->rc)
         return c->err->rc;
     log_prob = rw1_with(c, "LogSoftmax", x, RW_INT("axis", 1));
-    read_labels(&l, rw_in(c, 1), rw_v(c, x)->dtype);
+    read_nll_labels(&l, rw_in(c, 1), rw_v(c, x)->dtype);
     if (c->n.n_out > 1)
         rw_is(c, 1, log_prob);
-    return finish(&l, log_prob);
+    return finish_nll(&l, log_prob);
 }

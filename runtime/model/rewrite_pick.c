@@ -169,7 +169,7 @@ int shape__rewrite_compress(struct shape_ctx *c)
 /* ---------------------------------------------------------------- Unique */
 
 /* Numbers in ascending order, of equal ones the first first, and where they were. */
-static void sort(struct shape_ctx *c, uint32_t x, uint32_t out[2])
+static void sort_values(struct shape_ctx *c, uint32_t x, uint32_t out[2])
 {
     const int64_t n = c->err->rc ? 1 : rw_v(c, x)->dims[0];
     struct graph_attr attrs[2] = {RW_INT("axis", 0), RW_INT("largest", 0)};
@@ -192,7 +192,7 @@ struct unique {
     uint32_t is_new;    /* BOOL [n]: of those the first of its equals */
 };
 
-static uint32_t column(struct unique *u, uint32_t rows, int64_t k)
+static uint32_t row_column(struct unique *u, uint32_t rows, int64_t k)
 {
     return rw_reshape(u->c, rw_slice(u->c, rows, 1, k, k + 1, 1), 1, &u->n);
 }
@@ -204,20 +204,20 @@ static void order_rows(struct unique *u)
     uint32_t sorted[2] = {GRAPH_NONE, GRAPH_NONE};
 
     for (int64_t k = u->columns; k-- > 0 && c->err->rc == SH_OK;) {
-        uint32_t key = column(u, u->rows, k);
+        uint32_t key = row_column(u, u->rows, k);
 
         if (k < u->columns - 1)
             key = rw2(c, "Gather", key, u->order);
-        sort(c, key, sorted);
+        sort_values(c, key, sorted);
         u->order = k < u->columns - 1 ? rw2(c, "Gather", u->order, sorted[1]) : sorted[1];
     }
 }
 
 /* Does number k of a row differ from that of the row before? The first one does. NaN is NaN. */
-static uint32_t differs(struct unique *u, uint32_t rows, int64_t k)
+static uint32_t differs_from_before(struct unique *u, uint32_t rows, int64_t k)
 {
     struct shape_ctx *c = u->c;
-    const uint32_t x = column(u, rows, k);
+    const uint32_t x = row_column(u, rows, k);
     const uint32_t a = rw_slice(c, x, 0, 0, u->n - 1, 1), b = rw_slice(c, x, 0, 1, u->n, 1);
     const int64_t one = 1;
     uint32_t y = rw1(c, "Not", rw2(c, "Equal", a, b));
@@ -231,7 +231,7 @@ static uint32_t differs(struct unique *u, uint32_t rows, int64_t k)
 }
 
 /* What is not there comes last of all: NaN, or the largest integer. */
-static void read_rows(struct unique *u, const struct graph_value *x, bool has_axis, int axis)
+static void read_unique_rows(struct unique *u, const struct graph_value *x, bool has_axis, int axis)
 {
     struct shape_ctx *c = u->c;
     int64_t perm[SH_MAX_RANK], dims[2];
@@ -267,7 +267,7 @@ static uint32_t alike(struct unique *u, int64_t v)
 }
 
 /* Of each of the u->n rows `to[i]` becomes `v[i]`. */
-static uint32_t put(struct unique *u, uint32_t to, uint32_t v)
+static uint32_t scatter_rows(struct unique *u, uint32_t to, uint32_t v)
 {
     return rw3(u->c, "ScatterElements", alike(u, 0), to, v);
 }
@@ -286,9 +286,9 @@ static void group_rows(struct unique *u, const struct graph_value *x, struct fou
     struct graph_attr add = RW_STR("reduction", "add");
     uint32_t at, in[3];
 
-    u->is_new = differs(u, rows, 0);
+    u->is_new = differs_from_before(u, rows, 0);
     for (int64_t k = 1; k < u->columns; k++)
-        u->is_new = rw2(c, "Or", u->is_new, differs(u, rows, k));
+        u->is_new = rw2(c, "Or", u->is_new, differs_from_before(u, rows, k));
     if (x->counted)
         u->is_new = rw2(c, "And", u->is_new, counted__first(c, x->count, u->n));
     f->number = rw2(c, "Sub", rw2(c, "CumSum", rw_cast(c, u->is_new, SH_I64), integer(c, 0)),
@@ -302,16 +302,16 @@ static void group_rows(struct unique *u, const struct graph_value *x, struct fou
 }
 
 /* Groups in the order in which they begin. */
-static void by_place(struct unique *u, struct found *f)
+static void order_by_place(struct unique *u, struct found *f)
 {
     struct shape_ctx *c = u->c;
     const uint32_t first = counted__first(c, f->n.of, u->n);
     uint32_t sorted[2] = {GRAPH_NONE, GRAPH_NONE}, rank;
 
-    sort(c, rw3(c, "Where", first, f->place, integer(c, u->n)), sorted);
+    sort_values(c, rw3(c, "Where", first, f->place, integer(c, u->n)), sorted);
     f->place = rw3(c, "Where", first, sorted[0], integer(c, 0));
     f->members = rw2(c, "Gather", f->members, sorted[1]);
-    rank = put(u, sorted[1], rw2(c, "CumSum", alike(u, 1), integer(c, 0)));
+    rank = scatter_rows(u, sorted[1], rw2(c, "CumSum", alike(u, 1), integer(c, 0)));
     rank = rw2(c, "Sub", rank, integer(c, 1));
     f->number = rw2(c, "Gather", rank, f->number);
 }
@@ -340,16 +340,16 @@ int shape__rewrite_unique(struct shape_ctx *c)
         return shape__fail(c, SH_E_UNSUPPORTED, WHY_COUNTED);
     if (c->err->rc)
         return c->err->rc;
-    read_rows(&u, &x, has_axis, (int)axis);
+    read_unique_rows(&u, &x, has_axis, (int)axis);
     order_rows(&u);
     group_rows(&u, &x, &f);
     if (!sorted)
-        by_place(&u, &f);
+        order_by_place(&u, &f);
     y = has_axis ? rw_in(c, 0) : rw_reshape(c, rw_in(c, 0), 1, &all);
     rw_is(c, 0, rw2_with(c, "Gather", y, f.place, RW_INT("axis", has_axis ? axis : 0)));
     counted__is(c, 0, has_axis ? (int)axis : 0, f.n);
     for (uint32_t k = 1; k < c->n.n_out; k++) {
-        rw_is(c, k, k == 1 ? f.place : k == 2 ? put(&u, u.order, f.number) : f.members);
+        rw_is(c, k, k == 1 ? f.place : k == 2 ? scatter_rows(&u, u.order, f.number) : f.members);
         if (k != 2)
             counted__is(c, k, 0, f.n);
         else if (x.counted)

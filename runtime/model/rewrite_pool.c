@@ -14,7 +14,7 @@ struct pool {
     int64_t in[MAX_SPACE], out[MAX_SPACE], n, channels, taps;
 };
 
-static void read_ints(struct pool *p, const char *name, int n, int64_t def, int64_t *out)
+static void read_pool_ints(struct pool *p, const char *name, int n, int64_t def, int64_t *out)
 {
     const size_t k = shape__list(p->c, name, out, (size_t)n);
 
@@ -49,7 +49,7 @@ static uint32_t tap(struct pool *p, uint32_t padded, int64_t k)
 }
 
 /* How far apart neighbours of an axis are in a plane. */
-static int64_t step_of(const struct pool *p, int axis, bool by_column)
+static int64_t index_step(const struct pool *p, int axis, bool by_column)
 {
     int64_t n = 1;
 
@@ -59,7 +59,7 @@ static int64_t step_of(const struct pool *p, int axis, bool by_column)
 }
 
 /* Of each tap, or of the first one of each window, its place in a plane. */
-static uint32_t places(struct pool *p, bool of_windows, bool by_column)
+static uint32_t pool_places(struct pool *p, bool of_windows, bool by_column)
 {
     const int64_t *size = of_windows ? p->out : p->kernel;
     const int64_t *each = of_windows ? p->stride : p->dilation;
@@ -73,7 +73,7 @@ static uint32_t places(struct pool *p, bool of_windows, bool by_column)
 
         for (int a = p->space; a-- > 0; rest /= size[a])
             at[i] += (rest % size[a] * each[a] - (of_windows ? p->pads[a] : 0)) *
-                     step_of(p, a, by_column);
+                     index_step(p, a, by_column);
     }
     return of_windows ? rw_const(p->c, SH_I64, p->space, p->out, at)
                       : rw_const(p->c, SH_I64, 1, &n, at);
@@ -112,8 +112,8 @@ static uint32_t max_places(struct pool *p, uint32_t x, bool by_column)
         parts[k] = tap(p, padded, k);
     y = rw_concat(c, parts, (uint32_t)p->taps, rank);
     y = rw_node(c, "ArgMax", &y, 1, attrs, 2);
-    y = rw2(c, "Gather", places(p, false, by_column), y);
-    y = rw2(c, "Add", y, places(p, true, by_column));
+    y = rw2(c, "Gather", pool_places(p, false, by_column), y);
+    y = rw2(c, "Add", y, pool_places(p, true, by_column));
     y = rw2(c, "Add", y,
             rw2(c, "Mul", numbers_along(p, x, 1), rw_number(c, SH_I64, (double)plane)));
     return rw2(
@@ -133,10 +133,10 @@ int shape__rewrite_max_pool(struct shape_ctx *c, const int64_t *dims, bool by_co
     p.channels = x.dims[1];
     if (p.space > MAX_SPACE)
         return shape__fail(c, SH_E_UNSUPPORTED, WHY_SPACE, p.space);
-    read_ints(&p, "kernel_shape", p.space, 1, p.kernel);
-    read_ints(&p, "strides", p.space, 1, p.stride);
-    read_ints(&p, "dilations", p.space, 1, p.dilation);
-    read_ints(&p, "pads", 2 * p.space, 0, p.pads);
+    read_pool_ints(&p, "kernel_shape", p.space, 1, p.kernel);
+    read_pool_ints(&p, "strides", p.space, 1, p.stride);
+    read_pool_ints(&p, "dilations", p.space, 1, p.dilation);
+    read_pool_ints(&p, "pads", 2 * p.space, 0, p.pads);
     for (int a = 0; a < p.space && !c->err->rc; a++) {
         p.in[a] = x.dims[2 + a];
         p.out[a] = dims[2 + a];
@@ -155,9 +155,9 @@ static void read_unpool(struct pool *p, const struct graph_value *x)
 {
     struct shape_ctx *c = p->c;
 
-    read_ints(p, "kernel_shape", p->space, 0, p->kernel);
-    read_ints(p, "strides", p->space, 1, p->stride);
-    read_ints(p, "pads", 2 * p->space, 0, p->pads);
+    read_pool_ints(p, "kernel_shape", p->space, 0, p->kernel);
+    read_pool_ints(p, "strides", p->space, 1, p->stride);
+    read_pool_ints(p, "pads", 2 * p->space, 0, p->pads);
     for (int a = 0; a < p->space && !c->err->rc; a++) {
         const int64_t size = x->dims[2 + a];
         const bool fits = p->kernel[a] >= 1 && p->kernel[a] <= INT16_MAX && p->stride[a] >= 1 &&

@@ -17,7 +17,7 @@ static uint32_t reduce(struct shape_ctx *c, const char *op, uint32_t x, bool kee
                    2);
 }
 
-static bool is_op(const struct shape_ctx *c, const char *op)
+static bool is_reduce_op(const struct shape_ctx *c, const char *op)
 {
     return strcmp(c->n.op, op) == 0;
 }
@@ -32,12 +32,12 @@ static uint32_t as_float(struct shape_ctx *c, uint32_t x, enum sh_dtype t)
 int shape__rewrite_reduce_by_sum(struct shape_ctx *c)
 {
     const enum sh_dtype t = shape__in(c, 0)->dtype;
-    const bool root = is_op(c, "ReduceL2"), log = is_op(c, "ReduceLogSum");
+    const bool root = is_reduce_op(c, "ReduceL2"), log = is_reduce_op(c, "ReduceLogSum");
     uint32_t x = rw_in(c, 0);
 
     if (root || log)
         x = as_float(c, x, t);
-    if (is_op(c, "ReduceL1"))
+    if (is_reduce_op(c, "ReduceL1"))
         x = rw1(c, "Abs", x);
     else if (!log)
         x = rw2(c, "Mul", x, x);

@@ -12,13 +12,13 @@ struct regions {
     bool half_pixel, is_max;
 };
 
-static uint32_t num(struct regions *r, double v)
+static uint32_t roi_number(struct regions *r, double v)
 {
     return rw_number(r->c, r->t, v);
 }
 
 /* Column k of the regions: [n, 1]. */
-static uint32_t column(struct regions *r, int64_t k)
+static uint32_t roi_column(struct regions *r, int64_t k)
 {
     return rw_slice(r->c, rw_in(r->c, 1), 1, k, k + 1, 1);
 }
@@ -26,20 +26,22 @@ static uint32_t column(struct regions *r, int64_t k)
 /* ---------------------------------------------------------------- RoiAlign */
 
 /* Of each region the places of its samples along an axis (0: y, 1: x): [n, bins * samples]. */
-static uint32_t places(struct regions *r, int axis)
+static uint32_t roi_places(struct regions *r, int axis)
 {
     struct shape_ctx *c = r->c;
     const int64_t n = r->bins[axis] * r->samples;
     const double off = r->half_pixel ? -0.5 : 0.0;
-    const uint32_t from = rw2(c, "Add", rw2(c, "Mul", column(r, 1 - axis), num(r, r->scale)),
-                              num(r, off)),
-                   to = rw2(c, "Add", rw2(c, "Mul", column(r, 3 - axis), num(r, r->scale)),
-                            num(r, off));
+    const uint32_t from = rw2(c, "Add",
+                              rw2(c, "Mul", roi_column(r, 1 - axis), roi_number(r, r->scale)),
+                              roi_number(r, off)),
+                   to = rw2(c, "Add",
+                            rw2(c, "Mul", roi_column(r, 3 - axis), roi_number(r, r->scale)),
+                            roi_number(r, off));
     uint32_t length = rw2(c, "Sub", to, from);
     float *at = rw_alloc(c, SH_F32, n);
 
     if (!r->half_pixel)
-        length = rw2(c, "Max", length, num(r, 1));
+        length = rw2(c, "Max", length, roi_number(r, 1));
     for (int64_t i = 0; at && i < n; i++)
         at[i] = ((float)i + 0.5f) / (float)n;
     return rw2(c, "Add", from,
@@ -52,18 +54,18 @@ static void neighbour(struct regions *r, uint32_t at, int axis, bool high, uint3
 {
     struct shape_ctx *c = r->c;
     const double last = (double)(r->size[axis] - 1);
-    const uint32_t in = rw3(c, "Clip", at, num(r, 0), num(r, last)), low = rw1(c, "Floor", in),
-                   t = rw2(c, "Sub", in, low);
-    const uint32_t inside = rw2(c, "And", rw2(c, "GreaterOrEqual", at, num(r, -1)),
-                                rw2(c, "LessOrEqual", at, num(r, last + 1)));
-    const uint32_t part = high ? t : rw2(c, "Sub", num(r, 1), t);
+    const uint32_t in = rw3(c, "Clip", at, roi_number(r, 0), roi_number(r, last)),
+                   low = rw1(c, "Floor", in), t = rw2(c, "Sub", in, low);
+    const uint32_t inside = rw2(c, "And", rw2(c, "GreaterOrEqual", at, roi_number(r, -1)),
+                                rw2(c, "LessOrEqual", at, roi_number(r, last + 1)));
+    const uint32_t part = high ? t : rw2(c, "Sub", roi_number(r, 1), t);
 
-    *index = high ? rw2(c, "Min", rw2(c, "Add", low, num(r, 1)), num(r, last)) : low;
-    *share = rw3(c, "Where", inside, part, num(r, 0));
+    *index = high ? rw2(c, "Min", rw2(c, "Add", low, roi_number(r, 1)), roi_number(r, last)) : low;
+    *share = rw3(c, "Where", inside, part, roi_number(r, 0));
 }
 
 /* [n, ys] or [n, xs] as [n, ys, xs, 1]. */
-static uint32_t spread(struct regions *r, uint32_t v, int axis)
+static uint32_t spread_over_axis(struct regions *r, uint32_t v, int axis)
 {
     const int64_t m = r->bins[axis] * r->samples;
     const uint32_t x = rw_reshape(
@@ -84,16 +86,18 @@ static uint32_t sampled(struct regions *r)
     uint32_t at[2], y = GRAPH_NONE;
 
     for (int a = 0; a < 2; a++)
-        at[a] = places(r, a);
+        at[a] = roi_places(r, a);
     for (int corner = 0; corner < 4; corner++) {
         uint32_t index[3] = {image}, share[2], part;
 
         for (int a = 0; a < 2; a++) {
             neighbour(r, at[a], a, (a ? corner & 1 : corner >> 1) != 0, &index[1 + a], &share[a]);
-            index[1 + a] = spread(r, rw_cast(c, index[1 + a], SH_I64), a);
+            index[1 + a] = spread_over_axis(r, rw_cast(c, index[1 + a], SH_I64), a);
         }
         part = rw2(c, "GatherND", images, rw_concat(c, index, 3, 3));
-        part = rw2(c, "Mul", part, rw2(c, "Mul", spread(r, share[0], 0), spread(r, share[1], 1)));
+        part =
+            rw2(c, "Mul", part,
+                rw2(c, "Mul", spread_over_axis(r, share[0], 0), spread_over_axis(r, share[1], 1)));
         y = corner == 0 ? part : rw2(c, r->is_max ? "Max" : "Add", y, part);
     }
     return y;
@@ -166,10 +170,10 @@ int shape__rewrite_roi_align(struct shape_ctx *c)
 static uint32_t border(struct regions *r, int64_t k)
 {
     struct shape_ctx *c = r->c;
-    const uint32_t v = rw2(c, "Mul", column(r, k), num(r, r->scale));
+    const uint32_t v = rw2(c, "Mul", roi_column(r, k), roi_number(r, r->scale));
 
     return rw2(c, "Mul", rw1(c, "Sign", v),
-               rw1(c, "Floor", rw2(c, "Add", rw1(c, "Abs", v), num(r, 0.5))));
+               rw1(c, "Floor", rw2(c, "Add", rw1(c, "Abs", v), roi_number(r, 0.5))));
 }
 
 /* Which pixels of an axis bin number k of each region holds: BOOL [n, size]. */
@@ -177,13 +181,13 @@ static uint32_t pixels_of(struct regions *r, int axis, int64_t k)
 {
     struct shape_ctx *c = r->c;
     const uint32_t from = border(r, 2 - axis), to = border(r, 4 - axis);
-    const uint32_t one = num(r, 1), bins = num(r, (double)r->bins[axis]);
+    const uint32_t one = roi_number(r, 1), bins = roi_number(r, (double)r->bins[axis]);
     const uint32_t length = rw2(c, "Max", rw2(c, "Add", rw2(c, "Sub", to, from), one), one);
     const uint32_t bin = rw2(c, "Div", length, bins);
     const uint32_t first =
-        rw2(c, "Add", rw1(c, "Floor", rw2(c, "Mul", bin, num(r, (double)k))), from);
+        rw2(c, "Add", rw1(c, "Floor", rw2(c, "Mul", bin, roi_number(r, (double)k))), from);
     const uint32_t end =
-        rw2(c, "Add", rw1(c, "Ceil", rw2(c, "Mul", bin, num(r, (double)(k + 1)))), from);
+        rw2(c, "Add", rw1(c, "Ceil", rw2(c, "Mul", bin, roi_number(r, (double)(k + 1)))), from);
     const uint32_t at = rw_cast(c, rw_iota(c, r->size[axis]), r->t);
 
     return rw2(c, "And", rw2(c, "GreaterOrEqual", at, first), rw2(c, "Less", at, end));
@@ -201,8 +205,8 @@ static uint32_t max_of_bins(struct regions *r, uint32_t x, int axis)
         const uint32_t mask =
             rw_reshape(c, pixels_of(r, axis, k), 4,
                        axis ? (const int64_t[]){r->n, 1, 1, m} : (const int64_t[]){r->n, 1, m, 1});
-        const uint32_t top =
-            rw_reduce(c, "ReduceMax", rw3(c, "Where", mask, x, num(r, -INFINITY)), &along, 1, true);
+        const uint32_t top = rw_reduce(
+            c, "ReduceMax", rw3(c, "Where", mask, x, roi_number(r, -INFINITY)), &along, 1, true);
 
         y = k ? rw_concat(c, (const uint32_t[]){y, top}, 2, (int)along) : top;
     }
@@ -219,9 +223,9 @@ int shape__rewrite_max_roi_pool(struct shape_ctx *c)
     read_regions(&r, 5);
     if (c->err->rc)
         return c->err->rc;
-    x = rw_reshape(c, rw_cast(c, column(&r, 0), SH_I64), 1, &r.n);
+    x = rw_reshape(c, rw_cast(c, roi_column(&r, 0), SH_I64), 1, &r.n);
     x = rw2(c, "Gather", rw_in(c, 0), x);
     y = max_of_bins(&r, max_of_bins(&r, x, 1), 0);
-    y = rw3(c, "Where", rw2(c, "Greater", y, num(&r, -INFINITY)), y, num(&r, 0));
+    y = rw3(c, "Where", rw2(c, "Greater", y, roi_number(&r, -INFINITY)), y, roi_number(&r, 0));
     return rw_is(c, 0, y);
 }

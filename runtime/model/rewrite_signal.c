@@ -17,7 +17,7 @@ struct dft {
     bool inverse, onesided;
 };
 
-static bool flag(struct shape_ctx *c, const char *name, bool def)
+static bool signal_flag(struct shape_ctx *c, const char *name, bool def)
 {
     return shape__int(c, name, def) != 0;
 }
@@ -84,7 +84,7 @@ static uint32_t transformed(struct shape_ctx *c, uint32_t x, const struct dft *d
 }
 
 /* A constant number, if it is there. */
-static int64_t whole(struct shape_ctx *c, uint32_t slot, int64_t def)
+static int64_t whole_number_in(struct shape_ctx *c, uint32_t slot, int64_t def)
 {
     double v = (double)def;
 
@@ -103,11 +103,11 @@ int shape__rewrite_dft(struct shape_ctx *c)
     uint32_t y;
 
     shape__want_float(c, 0);
-    d.inverse = flag(c, "inverse", false);
-    d.onesided = flag(c, "onesided", false);
-    length = whole(c, 1, 0);
+    d.inverse = signal_flag(c, "inverse", false);
+    d.onesided = signal_flag(c, "onesided", false);
+    length = whole_number_in(c, 1, 0);
     axis = shape__int(c, "axis", -2);
-    axis = whole(c, 2, axis);
+    axis = whole_number_in(c, 2, axis);
     shape__axis(c, axis, x.rank, &axis);
     if (axis == x.rank - 1)
         shape__fail(c, SH_E_INVALID, "the last axis holds the parts of a number");
@@ -145,11 +145,11 @@ int shape__rewrite_stft(struct shape_ctx *c)
     uint32_t frames;
 
     shape__want_float(c, 0);
-    d.onesided = flag(c, "onesided", true);
-    step = whole(c, 1, 0);
+    d.onesided = signal_flag(c, "onesided", true);
+    step = whole_number_in(c, 1, 0);
     if (x->rank != 3 || (window && window->rank != 1))
         shape__fail(c, SH_E_INVALID, "the signal needs 3 axes, the window 1");
-    d.in = whole(c, 3, window ? window->dims[0] : 0);
+    d.in = whole_number_in(c, 3, window ? window->dims[0] : 0);
     if (step < 1 || d.in < 1 || d.in > x->dims[1] || (window && window->dims[0] != d.in))
         shape__fail(c, SH_E_INVALID, "frames of %lld, %lld apart, do not fit to signal and window",
                     (long long)d.in, (long long)step);
@@ -190,7 +190,8 @@ static void mel_weights(float *m, int64_t n_mel, int64_t length, double rate, do
 /* bins of mel, length of the transform, samples in a second, lowest and highest Hz */
 int shape__rewrite_mel_weights(struct shape_ctx *c)
 {
-    const int64_t n_mel = whole(c, 0, 0), length = whole(c, 1, 0), rate = whole(c, 2, 0);
+    const int64_t n_mel = whole_number_in(c, 0, 0), length = whole_number_in(c, 1, 0),
+                  rate = whole_number_in(c, 2, 0);
     const int64_t dims[2] = {length / 2 + 1, n_mel};
     double low = 0, high = 0;
     int64_t to = 1;

@@ -48,17 +48,17 @@ static const struct graph_value *value(const struct follow *f, uint32_t i)
     return &f->g->values[f->n->in[i]];
 }
 
-static const struct graph_value *result(const struct follow *f)
+static const struct graph_value *result_value(const struct follow *f)
 {
     return &f->g->values[f->n->out[f->out]];
 }
 
-static bool has(const struct follow *f, uint32_t i)
+static bool has_samples(const struct follow *f, uint32_t i)
 {
     return i < f->n->n_in && f->n->in[i] != GRAPH_NONE;
 }
 
-static struct track track_of(const struct follow *f, uint32_t i)
+static struct track sample_track_of(const struct follow *f, uint32_t i)
 {
     return f->of[f->n->in[i]];
 }
@@ -66,26 +66,27 @@ static struct track track_of(const struct follow *f, uint32_t i)
 /* Input i is not MIXED, and if it follows the batch *p says where. */
 static bool placed(const struct follow *f, uint32_t i, struct place *p)
 {
-    return track_of(f, i).kind == BATCH && place_of(value(f, i), track_of(f, i).step, f->batch, p);
+    return sample_track_of(f, i).kind == BATCH &&
+           place_of(value(f, i), sample_track_of(f, i).step, f->batch, p);
 }
 
-static bool is_free(const struct follow *f, uint32_t i)
+static bool is_input_free(const struct follow *f, uint32_t i)
 {
-    return !has(f, i) || track_of(f, i).kind == FREE;
+    return !has_samples(f, i) || sample_track_of(f, i).kind == FREE;
 }
 
-static bool are_free(const struct follow *f, uint32_t from)
+static bool are_inputs_free(const struct follow *f, uint32_t from)
 {
     for (uint32_t i = from; i < f->n->n_in; i++)
-        if (!is_free(f, i))
+        if (!is_input_free(f, i))
             return false;
     return true;
 }
 
 /* The result, with the batch at this place. */
-static struct track at(const struct follow *f, struct place p)
+static struct track batch_at(const struct follow *f, struct place p)
 {
-    const struct graph_value *y = result(f);
+    const struct graph_value *y = result_value(f);
 
     if (p.axis < 0 || p.axis >= y->rank || y->dims[p.axis] != p.before * f->batch * p.after)
         return IS_MIXED;
@@ -123,11 +124,11 @@ static bool is_same_for_all(const struct follow *f, const struct graph_value *v,
 /* Inputs broadcast to the shape of the result. */
 static struct track rule_each(struct follow *f)
 {
-    const struct graph_value *y = result(f);
+    const struct graph_value *y = result_value(f);
     struct place p = {.axis = -1}, q;
 
     for (uint32_t i = 0; i < f->n->n_in; i++) {
-        if (!has(f, i) || is_free(f, i))
+        if (!has_samples(f, i) || is_input_free(f, i))
             continue;
         if (!placed(f, i, &q))
             return IS_MIXED;
@@ -137,23 +138,24 @@ static struct track rule_each(struct follow *f)
         p = q;
     }
     for (uint32_t i = 0; i < f->n->n_in; i++)
-        if (has(f, i) && is_free(f, i) && !is_same_for_all(f, value(f, i), y->rank, p))
+        if (has_samples(f, i) && is_input_free(f, i) &&
+            !is_same_for_all(f, value(f, i), y->rank, p))
             return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 static struct track rule_reshape(struct follow *f)
 {
-    struct track t = track_of(f, 0);
+    struct track t = sample_track_of(f, 0);
     struct place p;
 
-    return place_of(result(f), t.step, f->batch, &p) ? t : IS_MIXED;
+    return place_of(result_value(f), t.step, f->batch, &p) ? t : IS_MIXED;
 }
 
 /* What is expanded is the same along the new size: it may be that of the batch. */
 static struct track free_expand(struct follow *f)
 {
-    const struct graph_value *x = value(f, 0), *y = result(f);
+    const struct graph_value *x = value(f, 0), *y = result_value(f);
 
     for (int i = 0; i < y->rank; i++) {
         int from = i - (y->rank - x->rank);
@@ -175,12 +177,12 @@ static struct track rule_transpose(struct follow *f)
     for (size_t i = 0; i < k; i++)
         if (perm[i] == p.axis) {
             p.axis = (int)i;
-            return at(f, p);
+            return batch_at(f, p);
         }
     return IS_MIXED;
 }
 
-static int64_t axis_of(const struct follow *f, const char *name, int64_t otherwise)
+static int64_t axis_attr(const struct follow *f, const char *name, int64_t otherwise)
 {
     int64_t axis = otherwise;
 
@@ -190,8 +192,8 @@ static int64_t axis_of(const struct follow *f, const char *name, int64_t otherwi
 /* Rows of a table that are the same for all samples, though each has them: token types, say. */
 static struct track free_gather(struct follow *f)
 {
-    const struct graph_value *index = value(f, 1), *y = result(f);
-    int64_t axis = axis_of(f, "axis", 0);
+    const struct graph_value *index = value(f, 1), *y = result_value(f);
+    int64_t axis = axis_attr(f, "axis", 0);
 
     for (int i = 0; index->data && i < index->rank; i++) {
         const struct place p = {.axis = i, .before = 1, .after = 1};
@@ -205,20 +207,20 @@ static struct track free_gather(struct follow *f)
 /* Along another axis all parts have the same place; of the batch itself nothing is joined. */
 static struct track rule_concat(struct follow *f)
 {
-    int64_t axis = axis_of(f, "axis", 0);
+    int64_t axis = axis_attr(f, "axis", 0);
     struct place p = {.axis = -1}, q;
 
     for (uint32_t i = 0; i < f->n->n_in; i++) {
-        if (is_free(f, i))
+        if (is_input_free(f, i))
             continue;
         if (!placed(f, i, &q) || q.axis == axis || (p.axis >= 0 && !place_same(p, q)))
             return IS_MIXED;
         p = q;
     }
     for (uint32_t i = 0; i < f->n->n_in; i++)
-        if (is_free(f, i) && !is_same_for_all(f, value(f, i), result(f)->rank, p))
+        if (is_input_free(f, i) && !is_same_for_all(f, value(f, i), result_value(f)->rank, p))
             return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 /* The axis of the batch is left as it is: what happens along others is the same for all. */
@@ -226,7 +228,7 @@ static struct track rule_keep(struct follow *f)
 {
     struct place p;
 
-    return placed(f, 0, &p) && are_free(f, 1) ? at(f, p) : IS_MIXED;
+    return placed(f, 0, &p) && are_inputs_free(f, 1) ? batch_at(f, p) : IS_MIXED;
 }
 
 static struct track rule_slice(struct follow *f)
@@ -239,7 +241,7 @@ static struct track rule_slice(struct follow *f)
         graph_ints(f->n, "steps", steps, SH_MAX_RANK, &m, NULL) || p.axis >= (int)SH_MIN(k, m) ||
         starts[p.axis] != 0 || steps[p.axis] != 1)
         return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 static struct track rule_pad(struct follow *f)
@@ -252,28 +254,28 @@ static struct track rule_pad(struct follow *f)
         k != 2 * (size_t)value(f, 0)->rank || pads[p.axis] != 0 ||
         pads[p.axis + value(f, 0)->rank] != 0)
         return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 static struct track rule_gather(struct follow *f)
 {
-    int64_t axis = axis_of(f, "axis", 0);
+    int64_t axis = axis_attr(f, "axis", 0);
     struct place p;
 
-    if (is_free(f, 1) && placed(f, 0, &p) && p.axis != axis) {
+    if (is_input_free(f, 1) && placed(f, 0, &p) && p.axis != axis) {
         p.axis += p.axis > axis ? value(f, 1)->rank - 1 : 0;
-        return at(f, p);
+        return batch_at(f, p);
     }
-    if (is_free(f, 0) && placed(f, 1, &p)) {
+    if (is_input_free(f, 0) && placed(f, 1, &p)) {
         p.axis += (int)axis;
-        return at(f, p);
+        return batch_at(f, p);
     }
     return IS_MIXED;
 }
 
 static struct track rule_reduce(struct follow *f)
 {
-    int64_t axes[SH_MAX_RANK], keep = axis_of(f, "keepdims", 1);
+    int64_t axes[SH_MAX_RANK], keep = axis_attr(f, "keepdims", 1);
     struct place p;
     size_t k = 0;
     int before = 0;
@@ -286,7 +288,7 @@ static struct track rule_reduce(struct follow *f)
         before += axes[i] < p.axis;
     }
     p.axis -= keep ? 0 : before;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 /* Along `axis` elements meet. */
@@ -294,9 +296,9 @@ static struct track rule_along(struct follow *f)
 {
     struct place p;
 
-    if (!placed(f, 0, &p) || !are_free(f, 1) || p.axis == axis_of(f, "axis", -1))
+    if (!placed(f, 0, &p) || !are_inputs_free(f, 1) || p.axis == axis_attr(f, "axis", -1))
         return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 /* From `axis` on elements meet. */
@@ -304,9 +306,9 @@ static struct track rule_layer_norm(struct follow *f)
 {
     struct place p;
 
-    if (!placed(f, 0, &p) || !are_free(f, 1) || p.axis >= axis_of(f, "axis", -1))
+    if (!placed(f, 0, &p) || !are_inputs_free(f, 1) || p.axis >= axis_attr(f, "axis", -1))
         return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 /* Images: axis 0 is theirs, everything else of an image may meet. */
@@ -314,12 +316,12 @@ static struct track rule_images(struct follow *f)
 {
     struct place p;
 
-    return placed(f, 0, &p) && p.axis == 0 && are_free(f, 1) ? at(f, p) : IS_MIXED;
+    return placed(f, 0, &p) && p.axis == 0 && are_inputs_free(f, 1) ? batch_at(f, p) : IS_MIXED;
 }
 
 static struct track rule_batch_norm(struct follow *f)
 {
-    return axis_of(f, "training_mode", 0) ? IS_MIXED : rule_images(f);
+    return axis_attr(f, "training_mode", 0) ? IS_MIXED : rule_images(f);
 }
 
 /* Scales and zero points are the same for all samples. */
@@ -327,11 +329,11 @@ static struct track rule_quantise(struct follow *f)
 {
     struct place p;
 
-    if (!placed(f, 0, &p) || !are_free(f, 1))
+    if (!placed(f, 0, &p) || !are_inputs_free(f, 1))
         return IS_MIXED;
-    if (graph_elements(value(f, 1)) != 1 && p.axis == axis_of(f, "axis", -1))
+    if (graph_elements(value(f, 1)) != 1 && p.axis == axis_attr(f, "axis", -1))
         return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 /* A product of integers: rows of the first operand, of which nothing is known apart. */
@@ -340,13 +342,13 @@ static struct track rule_int_rows(struct follow *f)
     const bool has_scales = f->n->n_in == 8;
     struct place p;
 
-    if (!placed(f, 0, &p) || !are_free(f, 1) || p.axis == value(f, 0)->rank - 1 ||
-        result(f)->rank != value(f, 0)->rank)
+    if (!placed(f, 0, &p) || !are_inputs_free(f, 1) || p.axis == value(f, 0)->rank - 1 ||
+        result_value(f)->rank != value(f, 0)->rank)
         return IS_MIXED;
     for (uint32_t i = has_scales ? 1 : 2; i < 3; i++)
-        if (has(f, i) && graph_elements(value(f, i)) != 1)
+        if (has_samples(f, i) && graph_elements(value(f, i)) != 1)
             return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 static bool is_unchanged(const struct graph_attr *list, size_t i, float want)
@@ -364,7 +366,7 @@ static struct track rule_resize(struct follow *f)
     if (!placed(f, 0, &p) || !is_unchanged(scales, (size_t)p.axis, 1.0f) ||
         !is_unchanged(roi, (size_t)p.axis, 0.0f) || !is_unchanged(roi, rank + (size_t)p.axis, 1.0f))
         return IS_MIXED;
-    return at(f, p);
+    return batch_at(f, p);
 }
 
 /* Steps meet, and what a sample has at one. x, the lengths and the first states have an axis of
@@ -372,7 +374,7 @@ static struct track rule_resize(struct follow *f)
 static struct track rule_rnn(struct follow *f)
 {
     enum { X, LENS = 4, HIDDEN, CELL, PEEPHOLE };
-    const bool by_sample = axis_of(f, "layout", 0) != 0;
+    const bool by_sample = axis_attr(f, "layout", 0) != 0;
     struct place p, x;
 
     if (!placed(f, X, &x) || x.axis != (by_sample ? 0 : 1) || x.before != 1 || x.after != 1)
@@ -380,12 +382,12 @@ static struct track rule_rnn(struct follow *f)
     for (uint32_t i = 1; i < f->n->n_in; i++) {
         const int axis = i == LENS || by_sample ? 0 : 1;
 
-        if (!has(f, i))
+        if (!has_samples(f, i))
             continue;
         if (i < LENS || i == PEEPHOLE) {
-            if (!is_free(f, i))
+            if (!is_input_free(f, i))
                 return IS_MIXED;
-        } else if (is_free(f, i)) {
+        } else if (is_input_free(f, i)) {
             p = (struct place){axis, 1, 1};
             if (!is_same_for_all(f, value(f, i), value(f, i)->rank, p))
                 return IS_MIXED;
@@ -394,56 +396,56 @@ static struct track rule_rnn(struct follow *f)
         }
     }
     x.axis = by_sample ? 0 : f->out == 0 ? 2 : 1;
-    return at(f, x);
+    return batch_at(f, x);
 }
 
 static struct track rule_matmul(struct follow *f)
 {
     struct place p[2] = {{.axis = -1}, {.axis = -1}};
     bool leads[2] = {false, false};
-    const int lead = result(f)->rank - (value(f, 0)->rank > 1) - (value(f, 1)->rank > 1);
+    const int lead = result_value(f)->rank - (value(f, 0)->rank > 1) - (value(f, 1)->rank > 1);
 
     for (uint32_t i = 0; i < 2; i++)
-        if (!is_free(f, i) &&
+        if (!is_input_free(f, i) &&
             !(placed(f, i, &p[i]) &&
-              place_in_product(value(f, 0), value(f, 1), result(f), i, &p[i], &leads[i])))
+              place_in_product(value(f, 0), value(f, 1), result_value(f), i, &p[i], &leads[i])))
             return IS_MIXED;
-    if (!is_free(f, 0) && !is_free(f, 1))
-        return leads[0] && leads[1] && place_same(p[0], p[1]) ? at(f, p[0]) : IS_MIXED;
+    if (!is_input_free(f, 0) && !is_input_free(f, 1))
+        return leads[0] && leads[1] && place_same(p[0], p[1]) ? batch_at(f, p[0]) : IS_MIXED;
     for (uint32_t i = 0; i < 2; i++) {
         const struct graph_value *other = value(f, 1 - i);
 
-        if (is_free(f, i))
+        if (is_input_free(f, i))
             continue;
         if (leads[i] && other->rank > 2 && !is_same_for_all(f, other, lead + 2, p[i]))
             return IS_MIXED;
-        return at(f, p[i]);
+        return batch_at(f, p[i]);
     }
     return IS_MIXED;
 }
 
 static struct track rule_gemm(struct follow *f)
 {
-    const int64_t ta = axis_of(f, "transA", 0), tb = axis_of(f, "transB", 0);
+    const int64_t ta = axis_attr(f, "transA", 0), tb = axis_attr(f, "transB", 0);
     struct place p = {.axis = -1}, q;
 
-    if (!is_free(f, 0)) {
-        if (!is_free(f, 1) || !placed(f, 0, &p) || p.axis != (ta ? 1 : 0))
+    if (!is_input_free(f, 0)) {
+        if (!is_input_free(f, 1) || !placed(f, 0, &p) || p.axis != (ta ? 1 : 0))
             return IS_MIXED;
         p.axis = 0;
-    } else if (!is_free(f, 1)) {
+    } else if (!is_input_free(f, 1)) {
         if (!placed(f, 1, &p) || p.axis != (tb ? 0 : 1))
             return IS_MIXED;
         p.axis = 1;
     }
-    if (!has(f, 2))
-        return at(f, p);
-    if (is_free(f, 2))
-        return p.axis >= 0 && is_same_for_all(f, value(f, 2), 2, p) ? at(f, p) : IS_MIXED;
+    if (!has_samples(f, 2))
+        return batch_at(f, p);
+    if (is_input_free(f, 2))
+        return p.axis >= 0 && is_same_for_all(f, value(f, 2), 2, p) ? batch_at(f, p) : IS_MIXED;
     if (!placed(f, 2, &q))
         return IS_MIXED;
     q.axis += 2 - value(f, 2)->rank;
-    return p.axis < 0 || place_same(p, q) ? at(f, q) : IS_MIXED;
+    return p.axis < 0 || place_same(p, q) ? batch_at(f, q) : IS_MIXED;
 }
 
 /* clang-format off */
@@ -500,11 +502,11 @@ static struct track node_track(struct follow *f)
     bool free = true;
 
     for (uint32_t i = 0; i < f->n->n_in; i++) {
-        if (!has(f, i))
+        if (!has_samples(f, i))
             continue;
-        if (track_of(f, i).kind == MIXED)
+        if (sample_track_of(f, i).kind == MIXED)
             return IS_MIXED;
-        free &= is_free(f, i);
+        free &= is_input_free(f, i);
     }
     if (free && strcmp(f->n->op, "Gather") == 0)
         return free_gather(f);
@@ -514,12 +516,13 @@ static struct track node_track(struct follow *f)
 }
 
 /* The first node that mixes is the one to name. */
-static void say_node(const struct follow *f, const struct track *of, char why[static SAMPLES_WHY])
+static void say_mixing_node(const struct follow *f, const struct track *of,
+                            char why[static SAMPLES_WHY])
 {
     char node[96], op[48];
 
     for (uint32_t i = 0; why[0] == '\0' && i < f->n->n_in; i++)
-        if (has(f, i) && of[f->n->in[i]].kind == MIXED)
+        if (has_samples(f, i) && of[f->n->in[i]].kind == MIXED)
             return;
     if (why[0] == '\0')
         snprintf(why, SAMPLES_WHY, "%s node %s %s", graph__clean(f->n->op, op, sizeof(op)),
@@ -539,7 +542,7 @@ static void follow_nodes(struct follow *f, char why[static SAMPLES_WHY])
                 continue;
             t = node_track(f);
             if (t.kind == MIXED)
-                say_node(f, f->of, why);
+                say_mixing_node(f, f->of, why);
             f->of[f->n->out[f->out]] = t;
         }
     }

@@ -43,7 +43,7 @@ int sandbox_limit(int what, int64_t value, struct sh_err *err)
     return SH_OK;
 }
 
-static int set_limits(const struct sandbox *s, struct sh_err *err)
+static int set_sandbox_limits(const struct sandbox *s, struct sh_err *err)
 {
     int rc = sandbox_limit(RLIMIT_CPU, s->cpu_seconds, err);
 
@@ -360,7 +360,7 @@ static void add_threads(struct filter *f, bool is_allowed_else)
     add_all(f, SCMP_ACT_ERRNO(ENOSYS), (const int[]){SCMP_SYS(clone3)}, 1);
 }
 
-static void fill(struct filter *f, enum sandbox_calls list)
+static void fill_filter(struct filter *f, enum sandbox_calls list)
 {
     const scmp_datum_t self = (scmp_datum_t)getpid();
 
@@ -402,7 +402,7 @@ int sandbox_calls(enum sandbox_calls list, struct sh_err *err)
         return SH_OK;
     f.ctx = seccomp_init(otherwise);
     f.failed = f.ctx ? seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_TSYNC, 1) : -ENOMEM;
-    fill(&f, list);
+    fill_filter(&f, list);
     if (!f.failed)
         f.failed = seccomp_load(f.ctx);
     if (f.ctx)
@@ -432,7 +432,7 @@ int sandbox_enter(const struct sandbox *s, struct sh_err *err)
             return SH_FAIL(err, SH_E_BUG, "a sandbox with more than %d paths", MAX_PATHS);
         paths[n++] = (struct sandbox_path){s->read_paths[i], SANDBOX_READ};
     }
-    rc = set_limits(s, err);
+    rc = set_sandbox_limits(s, err);
     if (!rc)
         rc = sandbox_files(paths, n, err);
     if (!rc)

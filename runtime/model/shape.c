@@ -25,7 +25,7 @@ int run__fail(struct run *r, const struct graph_node *n, int rc, const char *why
 
 /* ---------------------------------------------------------------- inputs and constants */
 
-static int check_batch(const struct graph *g, int64_t batch, struct sh_err *err)
+static int check_batch_size(const struct graph *g, int64_t batch, struct sh_err *err)
 {
     int64_t fixed = graph_fixed_batch(g);
 
@@ -50,7 +50,8 @@ static int64_t size_at(const struct graph *g, const struct graph_sizes *at, int6
     return at->of.v[k] ? at->of.v[k] : g->own.v[k];
 }
 
-static int add_input(struct run *r, uint32_t from, const struct graph_sizes *at, struct sh_err *err)
+static int add_graph_input(struct run *r, uint32_t from, const struct graph_sizes *at,
+                           struct sh_err *err)
 {
     struct graph_value v = r->from->values[from];
     size_t bytes;
@@ -73,7 +74,7 @@ static int add_input(struct run *r, uint32_t from, const struct graph_sizes *at,
     return graph_add_input(r->c.g, r->map[from], err);
 }
 
-static int add_const(struct run *r, uint32_t from, struct sh_err *err)
+static int add_run_const(struct run *r, uint32_t from, struct sh_err *err)
 {
     const struct graph_value *v = &r->from->values[from];
     struct graph_value *w;
@@ -90,10 +91,10 @@ static int add_const(struct run *r, uint32_t from, struct sh_err *err)
     return SH_OK;
 }
 
-static int start(struct run *r, const struct graph_sizes *at, struct sh_err *err)
+static int start_at_sizes(struct run *r, const struct graph_sizes *at, struct sh_err *err)
 {
     const struct graph *g = r->from;
-    int rc = check_batch(g, at->batch, err);
+    int rc = check_batch_size(g, at->batch, err);
 
     if (!rc)
         rc = graph_new(&r->c.g, err);
@@ -105,14 +106,14 @@ static int start(struct run *r, const struct graph_sizes *at, struct sh_err *err
     for (uint32_t i = 0; i < g->n_values; i++)
         r->map[i] = GRAPH_NONE;
     for (uint32_t i = 0; i < g->n_inputs && rc == SH_OK; i++)
-        rc = add_input(r, g->inputs[i], at, err);
+        rc = add_graph_input(r, g->inputs[i], at, err);
     for (uint32_t i = 0; i < g->n_values && rc == SH_OK; i++)
         if (g->values[i].data)
-            rc = add_const(r, i, err);
+            rc = add_run_const(r, i, err);
     return rc ? rc : run__find_bodies(r, err);
 }
 
-static void finish(struct run *r)
+static void finish_run(struct run *r)
 {
     graph_free(r->c.g);
     free(r->map);
@@ -265,7 +266,7 @@ int shape__steps(struct shape_ctx *c, const struct shape_op *op)
     return rc;
 }
 
-static int steps(struct shape_ctx *c, const struct shape_op *op)
+static int run_op_steps(struct shape_ctx *c, const struct shape_op *op)
 {
     return counted__concerns(c) ? counted__steps(c, op) : shape__steps(c, op);
 }
@@ -346,7 +347,7 @@ int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *ou
     if (!rc)
         rc = graph__copy_attrs(&sub.n, call, c->err);
     if (!rc)
-        rc = steps(&sub, op);
+        rc = run_op_steps(&sub, op);
     if (sub.wanted != GRAPH_NONE)
         c->wanted = sub.wanted;
     for (uint32_t k = 0; k < call->n_out && rc == SH_OK; k++)
@@ -384,7 +385,7 @@ static int run_node(struct run *r, uint32_t number)
         c->out_names[k] = n->out[k] == GRAPH_NONE ? NULL
                           : r->depth              ? ""
                                                   : r->from->values[n->out[k]].name;
-    rc = steps(c, op);
+    rc = run_op_steps(c, op);
     for (uint32_t k = 0; k < n->n_out && rc == SH_OK; k++)
         if (n->out[k] != GRAPH_NONE)
             r->map[n->out[k]] = c->outv[k];
@@ -440,7 +441,7 @@ static int run_nodes(struct run *r, uint32_t *n_done, struct sh_err *err)
 
 /* ---------------------------------------------------------------- outputs */
 
-static bool is_taken(const struct graph *g, uint32_t v)
+static bool is_value_taken(const struct graph *g, uint32_t v)
 {
     if (g->values[v].data)
         return true;
@@ -473,7 +474,7 @@ static uint32_t if_it_holds(struct shape_ctx *c, uint32_t v)
 }
 
 /* Outputs keep the names of the file, whatever node was left out before them. */
-static int add_output(struct run *r, uint32_t from, struct sh_err *err)
+static int add_graph_output(struct run *r, uint32_t from, struct sh_err *err)
 {
     struct graph *g = r->c.g;
     const char *name = r->from->values[from].name;
@@ -494,7 +495,7 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
         sh_err_copy(err, &r->err);
         return err->rc;
     }
-    if (is_taken(g, v)) {
+    if (is_value_taken(g, v)) {
         const struct graph_value *x = &g->values[v];
 
         const struct graph_value old = *x;
@@ -558,11 +559,11 @@ int graph__at(const struct graph *g, const struct graph_sizes *at, bool training
     *out = NULL;
     if (n_done)
         *n_done = 0;
-    rc = start(&r, at, err);
+    rc = start_at_sizes(&r, at, err);
     if (!rc)
         rc = run_nodes(&r, n_done, err);
     for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++)
-        rc = add_output(&r, g->outputs[i], err);
+        rc = add_graph_output(&r, g->outputs[i], err);
     if (!rc)
         rc = check_holds(r.c.g, err);
     if (!rc)
@@ -575,7 +576,7 @@ int graph__at(const struct graph *g, const struct graph_sizes *at, bool training
         *out = r.c.g;
         r.c.g = NULL;
     }
-    finish(&r);
+    finish_run(&r);
     return rc;
 }
 
@@ -633,12 +634,12 @@ int graph_deciding_inputs(const struct graph *g, bool *wanted, bool *any, struct
 {
     struct run r = {.from = g, .c = {.wanted = GRAPH_NONE}};
     struct sh_err why = {0};
-    int rc = start(&r, &(struct graph_sizes){.batch = graph_some_batch(g)}, err);
+    int rc = start_at_sizes(&r, &(struct graph_sizes){.batch = graph_some_batch(g)}, err);
 
     *any = false;
     if (!rc && run_nodes(&r, NULL, &why) != SH_OK && r.c.wanted != GRAPH_NONE)
         rc = trace(r.c.g, r.c.wanted, wanted, any, err);
-    finish(&r);
+    finish_run(&r);
     return rc;
 }
 

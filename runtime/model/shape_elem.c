@@ -254,7 +254,7 @@ int shape__infer_identity(struct shape_ctx *c)
 }
 
 /* Result k of the branch that a condition of data takes: both have to be there. */
-static int choose(struct shape_ctx *c, uint32_t k, uint32_t n)
+static int choose_branch(struct shape_ctx *c, uint32_t k, uint32_t n)
 {
     const uint32_t a = c->n.in[1 + k], b = c->n.in[1 + n + k];
     const struct graph_value *u, *v;
@@ -283,7 +283,7 @@ int shape__infer_if(struct shape_ctx *c)
     first = q->data && *(const bool *)q->data ? 1 : 1 + n;
     for (uint32_t k = 0; k < n && c->err->rc == SH_OK; k++) {
         if (!q->data)
-            choose(c, k, n);
+            choose_branch(c, k, n);
         else if (c->n.in[first + k] == GRAPH_NONE)
             shape__fail(c, SH_E_UNSUPPORTED, WHY_BRANCH, c->lost);
         else

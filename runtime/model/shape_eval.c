@@ -14,23 +14,23 @@ static double sign(double x)
 {
     return x > 0 ? 1 : x < 0 ? -1 : x;
 }
-static double negative(double x)
+static double negative_of(double x)
 {
     return -x;
 }
-static double reciprocal(double x)
+static double eval_reciprocal(double x)
 {
     return 1.0 / x;
 }
-static double sigmoid(double x)
+static double eval_sigmoid(double x)
 {
     return 1.0 / (1.0 + exp(-x));
 }
-static double softplus(double x)
+static double eval_softplus(double x)
 {
     return fmax(x, 0) + log1p(exp(-fabs(x)));
 }
-static double relu(double x)
+static double eval_relu(double x)
 {
     return x > 0 || isnan(x) ? x : 0;
 }
@@ -54,15 +54,15 @@ static double unary_f64(const char *op, double x)
                {"Exp", exp},
                {"Floor", floor},
                {"Log", log},
-               {"Neg", negative},
-               {"Relu", relu},
-               {"Reciprocal", reciprocal},
+               {"Neg", negative_of},
+               {"Relu", eval_relu},
+               {"Reciprocal", eval_reciprocal},
                {"Round", nearbyint},
-               {"Sigmoid", sigmoid},
+               {"Sigmoid", eval_sigmoid},
                {"Sign", sign},
                {"Sin", sin},
                {"Sinh", sinh},
-               {"Softplus", softplus},
+               {"Softplus", eval_softplus},
                {"Sqrt", sqrt},
                {"Tan", tan},
                {"Tanh", tanh}};
@@ -169,7 +169,7 @@ enum bin {
     N_BIN
 };
 
-static enum bin bin_of(const char *op)
+static enum bin bin_of_name(const char *op)
 {
     static const char *const NAMES[N_BIN] = {[ADD] = "Add",          [SUB] = "Sub",
                                              [MUL] = "Mul",          [DIV] = "Div",
@@ -190,7 +190,7 @@ static enum bin bin_of(const char *op)
 }
 
 /* The sign of the divisor, as ONNX says of Mod. */
-static double floor_mod(double a, double b)
+static double eval_floor_mod(double a, double b)
 {
     const double r = fmod(a, b);
 
@@ -209,7 +209,7 @@ static double bin_f64(enum bin op, double a, double b)
     case DIV:
         return a / b;
     case MOD:
-        return floor_mod(a, b);
+        return eval_floor_mod(a, b);
     case FMOD:
         return fmod(a, b);
     case POW:
@@ -330,7 +330,7 @@ int shape__eval_binary(struct shape_ctx *c)
     const struct graph_value *a = shape__in(c, 0), *b = shape__in(c, 1);
 
     if (shape__alloc(c, 0))
-        binary_into(c, bin_of(c->n.op), a, b, shape__outv(c, 0));
+        binary_into(c, bin_of_name(c->n.op), a, b, shape__outv(c, 0));
     return c->err->rc;
 }
 
@@ -339,9 +339,9 @@ int shape__eval_variadic(struct shape_ctx *c)
     const struct graph_value *y = shape__outv(c, 0);
 
     if (shape__alloc(c, 0))
-        binary_into(c, bin_of(c->n.op), shape__in(c, 0), shape__in(c, 1), y);
+        binary_into(c, bin_of_name(c->n.op), shape__in(c, 0), shape__in(c, 1), y);
     for (uint32_t i = 2; i < c->n.n_in && c->err->rc == SH_OK; i++)
-        binary_into(c, bin_of(c->n.op), y, shape__in(c, i), y);
+        binary_into(c, bin_of_name(c->n.op), y, shape__in(c, i), y);
     return c->err->rc;
 }
 
@@ -411,8 +411,8 @@ static void put_neutral(enum bin op, bool mean, enum sh_dtype t, void *y, size_t
         shape__put_i64(t, y, i, op == MUL);
 }
 
-static int reduce_run(struct shape_ctx *c, const struct graph_value *x, const int64_t *stride,
-                      int64_t each, void *y)
+static int reduce_lines(struct shape_ctx *c, const struct graph_value *x, const int64_t *stride,
+                        int64_t each, void *y)
 {
     struct shape_walk w = {.rank = x->rank, .dims = x->dims, .stride = {stride}};
     enum bin op = reduce_bin(c->n.op);
@@ -454,12 +454,12 @@ int shape__eval_reduce(struct shape_ctx *c)
     void *y = shape__alloc(c, 0);
 
     reduce_strides(&x, axes, shape__list(c, "axes", axes, SH_MAX_RANK), stride, &each);
-    return reduce_run(c, &x, stride, each, y);
+    return reduce_lines(c, &x, stride, each, y);
 }
 
 /* ---------------------------------------------------------------- scatters */
 
-static void combine(enum bin op, enum sh_dtype t, void *y, size_t i, const void *u, size_t k)
+static void combine_values(enum bin op, enum sh_dtype t, void *y, size_t i, const void *u, size_t k)
 {
     if (shape__is_float(t))
         shape__put_f64(t, y, i, bin_f64(op, shape__get_f64(t, y, i), shape__get_f64(t, u, k)));
@@ -493,7 +493,7 @@ int shape__eval_scatter(struct shape_ctx *c)
         if (strcmp(kind, "none") == 0)
             memcpy((char *)y + to * size, (const char *)u.data + (size_t)i * size, size);
         else
-            combine(op, x.dtype, y, to, u.data, (size_t)i);
+            combine_values(op, x.dtype, y, to, u.data, (size_t)i);
     }
     free(rows);
     return c->err->rc;

@@ -97,7 +97,7 @@ int shape__eval_concat(struct shape_ctx *c)
     return c->err->rc;
 }
 
-static int index_at(struct shape_ctx *c, size_t i, int64_t size, int64_t *out)
+static int const_index_at(struct shape_ctx *c, size_t i, int64_t size, int64_t *out)
 {
     const struct graph_value *ix = shape__in(c, 1);
     int64_t v = shape__get_i64(ix->dtype, ix->data, i);
@@ -125,7 +125,7 @@ int shape__eval_gather(struct shape_ctx *c)
         inner *= (size_t)x.dims[i];
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < n; i++) {
-            if (index_at(c, (size_t)i, x.dims[axis], &from))
+            if (const_index_at(c, (size_t)i, x.dims[axis], &from))
                 return c->err->rc;
             memcpy(data + at, (const char *)x.data + (size_t)(o * x.dims[axis] + from) * inner,
                    inner);
@@ -147,7 +147,7 @@ int shape__eval_gather_elements(struct shape_ctx *c)
         return c->err->rc;
     shape__strides(&x, own);
     for (int64_t i = 0; i < n; i++, shape__step(&w)) {
-        if (index_at(c, (size_t)i, x.dims[axis], &at))
+        if (const_index_at(c, (size_t)i, x.dims[axis], &at))
             return c->err->rc;
         at = w.off[0] + (at - w.at[axis]) * own[axis];
         memcpy(data + (size_t)i * size, (const char *)x.data + (size_t)at * size, size);
@@ -174,7 +174,7 @@ int shape__eval_gather_nd(struct shape_ctx *c)
         for (int64_t j = 0; j < batch; j++)
             row = row * x.dims[j] + w.at[j];
         for (int64_t j = 0; j < depth; j++) {
-            if (index_at(c, (size_t)(i * depth + j), x.dims[batch + j], &at))
+            if (const_index_at(c, (size_t)(i * depth + j), x.dims[batch + j], &at))
                 return c->err->rc;
             row = row * x.dims[batch + j] + at;
         }

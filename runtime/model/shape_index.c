@@ -76,7 +76,7 @@ int shape__infer_gather_nd(struct shape_ctx *c)
 /* ---- constant indices in static form */
 
 /* A gather of rows 0, 1, ... n-1 of n rows moves nothing. */
-static bool is_identity(const int64_t *index, int64_t n, int64_t rows)
+static bool is_identity_index(const int64_t *index, int64_t n, int64_t rows)
 {
     if (n != rows)
         return false;
@@ -140,7 +140,7 @@ int shape__finish_gather(struct shape_ctx *c)
         index[i] = shape__get_i64(ix.dtype, ix.data, (size_t)i);
         check_index(c, &index[i], x.dims[axis]);
     }
-    if (c->err->rc || (is_identity(index, n, x.dims[axis]) && !has_padding)) {
+    if (c->err->rc || (is_identity_index(index, n, x.dims[axis]) && !has_padding)) {
         free(index);
         return shape__reshape_to(c, c->n.in[0]);
     }
@@ -264,7 +264,7 @@ static int finish_flat_gather(struct shape_ctx *c)
     if (flat_value(c, &f, &in[1]))
         return c->err->rc;
     if (ix.data &&
-        is_identity(c->g->values[in[1]].data, graph_elements(&c->g->values[in[1]]), f.rows))
+        is_identity_index(c->g->values[in[1]].data, graph_elements(&c->g->values[in[1]]), f.rows))
         return shape__reshape_to(c, c->n.in[0]);
     as_rows(c, &f, &in[0]);
     return shape__emit(c, "Gather", in, 2, c->outv[0], &RW_INT("axis", 0), 1);

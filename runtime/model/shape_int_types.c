@@ -27,7 +27,7 @@ enum sh_dtype shape__wide(enum sh_dtype t)
     }
 }
 
-static bool is_op(const struct shape_ctx *c, const char *op)
+static bool is_int_op(const struct shape_ctx *c, const char *op)
 {
     return strcmp(c->n.op, op) == 0;
 }
@@ -64,14 +64,14 @@ int shape__finish_int_unary(struct shape_ctx *c)
     if (!shape__is_int(t))
         return shape__emit_self(c);
     zero = rw_number(c, t, 0);
-    if (is_op(c, "BitwiseNot")) /* all bits: -1 - x */
+    if (is_int_op(c, "BitwiseNot")) /* all bits: -1 - x */
         y = rw2(c, "Sub", rw_cast(c, rw_number(c, SH_I64, -1), t), x);
-    else if (is_op(c, "Sign"))
+    else if (is_int_op(c, "Sign"))
         y = rw2(c, "Sub", rw_cast(c, rw2(c, "Greater", x, zero), t),
                 rw_cast(c, rw2(c, "Less", x, zero), t));
-    else if (is_op(c, "Relu"))
+    else if (is_int_op(c, "Relu"))
         y = rw2(c, "Max", x, zero);
-    else if (is_op(c, "Neg"))
+    else if (is_int_op(c, "Neg"))
         y = rw2(c, "Sub", zero, x);
     else
         y = is_unsigned(t) ? x : rw2(c, "Max", x, rw2(c, "Sub", zero, x));

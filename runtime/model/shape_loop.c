@@ -59,7 +59,7 @@ struct loop {
     bool by_size;
 };
 
-static uint32_t result(const struct loop *l, uint32_t i)
+static uint32_t loop_result(const struct loop *l, uint32_t i)
 {
     return l->r->map[l->n->in[l->given + i]];
 }
@@ -90,7 +90,7 @@ static int open_loop(struct loop *l, struct run *r, const struct graph_node *n, 
     return c->err->rc;
 }
 
-static int make_room(struct loop *l, uint32_t n_state, uint32_t n_rows)
+static int make_loop_room(struct loop *l, uint32_t n_state, uint32_t n_rows)
 {
     l->n_state = n_state;
     l->n_rows = n_rows;
@@ -156,7 +156,7 @@ static int run_body(struct loop *l)
     }
     r->depth--;
     for (uint32_t i = 0; i < l->n_results; i++)
-        if (result(l, i) == GRAPH_NONE)
+        if (loop_result(l, i) == GRAPH_NONE)
             shape__fail(l->c, SH_E_UNSUPPORTED, WHY_NO_RESULT);
     if (r->n_steps > MAX_STEPS)
         shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_LONG, MAX_STEPS);
@@ -170,7 +170,7 @@ static void set_input(struct loop *l, uint32_t i, uint32_t v)
 }
 
 /* Keeps results [from, from + n_rows) of this trip. */
-static int keep_rows(struct loop *l, uint32_t from)
+static int keep_scan_rows(struct loop *l, uint32_t from)
 {
     size_t cap = l->cap_trips;
 
@@ -179,7 +179,7 @@ static int keep_rows(struct loop *l, uint32_t from)
         if (sh_grow(&l->rows[j], &cap, (size_t)l->n_trips + 1, sizeof(*l->rows[j]), SIZE_MAX,
                     "the rows of a loop", l->c->err))
             break;
-        l->rows[j][l->n_trips] = result(l, from + j);
+        l->rows[j][l->n_trips] = loop_result(l, from + j);
         if (run__is_sequence(l->rows[j][l->n_trips]) && strcmp(l->n->op, "SequenceMap") != 0)
             shape__fail(l->c, SH_E_INVALID, "an output is a sequence of sequences");
     }
@@ -221,14 +221,14 @@ static uint32_t no_rows(struct shape_ctx *c, uint32_t row, int axis)
     return rw_const(c, v.dtype, rank, dims, rw_alloc(c, v.dtype, 0));
 }
 
-static void give(struct loop *l, uint32_t k, uint32_t v)
+static void give_loop_output(struct loop *l, uint32_t k, uint32_t v)
 {
     if (l->c->err->rc == SH_OK && k < l->n->n_out && l->n->out[k] != GRAPH_NONE)
         l->r->map[l->n->out[k]] = v;
 }
 
 /* How often the body ran may follow from sizes: so may all that it gave. */
-static int finish(struct loop *l, uint32_t before)
+static int finish_loop(struct loop *l, uint32_t before)
 {
     struct graph *g = l->r->c.g;
 
@@ -275,7 +275,7 @@ static int check_condition(struct loop *l, uint32_t v)
 }
 
 /* Does the value say by itself whether to go on? */
-static bool is_known(const struct loop *l, uint32_t cond, bool *goes_on)
+static bool is_cond_known(const struct loop *l, uint32_t cond, bool *goes_on)
 {
     *goes_on = cond == GRAPH_NONE ||
                (l->c->g->values[cond].data && *(const bool *)l->c->g->values[cond].data);
@@ -283,7 +283,7 @@ static bool is_known(const struct loop *l, uint32_t cond, bool *goes_on)
 }
 
 /* The carried value behind a trip that is made only if cond. */
-static uint32_t choose(struct loop *l, uint32_t cond, uint32_t old, uint32_t new)
+static uint32_t choose_carried(struct loop *l, uint32_t cond, uint32_t old, uint32_t new)
 {
     const struct graph_value *a, *b;
 
@@ -305,20 +305,20 @@ static int loop_trip(struct loop *l, int64_t i, uint32_t *cond)
 {
     struct shape_ctx *c = l->c;
     bool goes_on;
-    const bool known = is_known(l, *cond, &goes_on);
+    const bool known = is_cond_known(l, *cond, &goes_on);
     uint32_t next;
 
     set_input(l, TRIPS, rw_number(c, SH_I64, (double)i));
     set_input(l, CONDITION, known ? rw_number(c, SH_BOOL, 1) : *cond);
     for (uint32_t s = 0; s < l->n_state; s++)
         set_input(l, STATE + s, l->state[s]);
-    if (run_body(l) || keep_rows(l, 1 + l->n_state) || check_condition(l, result(l, 0)))
+    if (run_body(l) || keep_scan_rows(l, 1 + l->n_state) || check_condition(l, loop_result(l, 0)))
         return c->err->rc;
     for (uint32_t s = 0; s < l->n_state; s++) {
-        next = result(l, 1 + s);
-        l->state[s] = known ? next : choose(l, *cond, l->state[s], next);
+        next = loop_result(l, 1 + s);
+        l->state[s] = known ? next : choose_carried(l, *cond, l->state[s], next);
     }
-    next = rw_reshape(c, result(l, 0), 0, NULL);
+    next = rw_reshape(c, loop_result(l, 0), 0, NULL);
     *cond = known ? next : rw2(c, "And", *cond, next);
     return c->err->rc;
 }
@@ -335,7 +335,7 @@ static int loop_trips(struct loop *l)
     if (cond != GRAPH_NONE)
         cond = rw_reshape(l->c, cond, 0, NULL);
     for (int64_t i = 0; i < n && l->c->err->rc == SH_OK; i++) {
-        if (is_known(l, cond, &goes_on)) {
+        if (is_cond_known(l, cond, &goes_on)) {
             if (!goes_on)
                 break;
         } else if (n > (int64_t)MAX_STEPS || l->n_rows > 0) {
@@ -361,12 +361,12 @@ static int loop_shapes(struct loop *l)
 static void give_all(struct loop *l)
 {
     for (uint32_t s = 0; s < l->n_state; s++)
-        give(l, s, l->state[s]);
+        give_loop_output(l, s, l->state[s]);
     for (uint32_t j = 0; j < l->n_rows; j++) {
         const uint32_t v = l->n_trips ? stack_rows(l->c, l->rows[j], l->n_trips)
-                                      : no_rows(l->c, result(l, 1 + l->n_state + j), 0);
+                                      : no_rows(l->c, loop_result(l, 1 + l->n_state + j), 0);
 
-        give(l, l->n_state + j, v);
+        give_loop_output(l, l->n_state + j, v);
     }
 }
 
@@ -388,7 +388,7 @@ static bool is_one_expression(struct loop *l)
         SH_FAIL(l->c->err, SH_E_NOMEM, "could not allocate the results of a loop");
     is = out && loop_known(l->r, &k);
     for (uint32_t s = 0; is && s < l->n_state; s++)
-        give(l, s, out[s]);
+        give_loop_output(l, s, out[s]);
     free(out);
     return is;
 }
@@ -399,7 +399,7 @@ static bool has_condition(struct loop *l)
     const uint32_t v = shape__has(l->c, CONDITION) ? l->c->n.in[CONDITION] : GRAPH_NONE;
     bool goes_on = false;
 
-    return check_condition(l, v) || !is_known(l, v, &goes_on) || !goes_on;
+    return check_condition(l, v) || !is_cond_known(l, v, &goes_on) || !goes_on;
 }
 
 static bool has_known_trips(const struct loop *l)
@@ -418,7 +418,7 @@ int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)
     if (l.given < STATE || l.body->n_out != l.given || l.n_results < l.given - 1 ||
         n->n_out > l.n_results - 1)
         return shape__fail(c, SH_E_INVALID, "its body has a wrong number of inputs or outputs");
-    make_room(&l, l.given - STATE, l.n_results - (l.given - 1));
+    make_loop_room(&l, l.given - STATE, l.n_results - (l.given - 1));
     for (uint32_t s = 0; c->err->rc == SH_OK && s < l.n_state; s++) {
         l.state[s] = c->n.in[STATE + s];
         if (l.state[s] == GRAPH_NONE)
@@ -426,14 +426,14 @@ int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)
     }
     if (c->err->rc == SH_OK && l.n_rows == 0 && !has_known_trips(&l) && !has_condition(&l) &&
         is_one_expression(&l))
-        return finish(&l, before);
+        return finish_loop(&l, before);
     if (c->err->rc == SH_OK)
         loop_trips(&l);
     if (c->err->rc == SH_OK && l.n_trips == 0 && l.n_rows > 0)
         loop_shapes(&l);
     if (c->err->rc == SH_OK)
         give_all(&l);
-    return finish(&l, before);
+    return finish_loop(&l, before);
 }
 
 /* ---------------------------------------------------------------- Scan */
@@ -446,7 +446,7 @@ struct scan {
     int64_t trips;
 };
 
-static int read_list(struct scan *s, const char *name, uint32_t n, int64_t *out)
+static int read_scan_list(struct scan *s, const char *name, uint32_t n, int64_t *out)
 {
     size_t k;
 
@@ -457,18 +457,18 @@ static int read_list(struct scan *s, const char *name, uint32_t n, int64_t *out)
     return s->l.c->err->rc;
 }
 
-static int read_attrs(struct scan *s, bool by_sample)
+static int read_scan_attrs(struct scan *s, bool by_sample)
 {
     const uint32_t n_out = s->l.n_rows;
 
-    read_list(s, by_sample ? "directions" : "scan_input_directions", s->n_in, s->in_back);
-    read_list(s, "scan_input_axes", s->n_in, s->in_axis);
-    read_list(s, "scan_output_axes", n_out, s->out_axis);
-    return read_list(s, "scan_output_directions", n_out, s->out_back);
+    read_scan_list(s, by_sample ? "directions" : "scan_input_directions", s->n_in, s->in_back);
+    read_scan_list(s, "scan_input_axes", s->n_in, s->in_axis);
+    read_scan_list(s, "scan_output_axes", n_out, s->out_axis);
+    return read_scan_list(s, "scan_output_directions", n_out, s->out_back);
 }
 
 /* The axis of each input, and its size, which all have. `v`: the values that are scanned. */
-static int read_sizes(struct scan *s, const uint32_t *v)
+static int read_scan_sizes(struct scan *s, const uint32_t *v)
 {
     struct shape_ctx *c = s->l.c;
 
@@ -491,7 +491,7 @@ static int read_sizes(struct scan *s, const uint32_t *v)
 }
 
 /* Slice t of x along the axis, without it. */
-static uint32_t part(struct shape_ctx *c, uint32_t x, int64_t axis, int64_t t)
+static uint32_t scan_part(struct shape_ctx *c, uint32_t x, int64_t axis, int64_t t)
 {
     const uint32_t y = rw_slice(c, x, (int)axis, t, t + 1, 1);
 
@@ -502,18 +502,18 @@ static int scan_trips(struct scan *s, const uint32_t *v)
 {
     struct loop *l = &s->l;
 
-    read_sizes(s, v);
+    read_scan_sizes(s, v);
     l->n_trips = 0;
     for (int64_t t = 0; t < s->trips && l->c->err->rc == SH_OK; t++) {
         for (uint32_t k = 0; k < l->n_state; k++)
             set_input(l, k, l->state[k]);
         for (uint32_t i = 0; i < s->n_in; i++)
             set_input(l, l->n_state + i,
-                      part(l->c, v[i], s->in_axis[i], s->in_back[i] ? s->trips - 1 - t : t));
+                      scan_part(l->c, v[i], s->in_axis[i], s->in_back[i] ? s->trips - 1 - t : t));
         run_body(l);
         for (uint32_t k = 0; k < l->n_state; k++)
-            l->state[k] = result(l, k);
-        keep_rows(l, l->n_state);
+            l->state[k] = loop_result(l, k);
+        keep_scan_rows(l, l->n_state);
     }
     return l->c->err->rc;
 }
@@ -552,9 +552,9 @@ static int scan_all(struct scan *s)
     if (scan_trips(s, l->c->n.in + l->n_state))
         return l->c->err->rc;
     for (uint32_t k = 0; k < l->n_state; k++)
-        give(l, k, l->state[k]);
+        give_loop_output(l, k, l->state[k]);
     for (uint32_t j = 0; j < l->n_rows; j++)
-        give(l, l->n_state + j, joined(s, j));
+        give_loop_output(l, l->n_state + j, joined(s, j));
     return l->c->err->rc;
 }
 
@@ -585,7 +585,7 @@ static int scan_samples(struct scan *s)
     }
     for (int64_t b = 0; b < samples && err->rc == SH_OK; b++) {
         for (uint32_t i = 0; i < n; i++)
-            in[i] = part(l->c, l->c->n.in[1 + i], 0, b);
+            in[i] = scan_part(l->c, l->c->n.in[1 + i], 0, b);
         memcpy(l->state, in, l->n_state * sizeof(*in));
         if (err->rc == SH_OK)
             scan_trips(s, in + l->n_state);
@@ -594,7 +594,7 @@ static int scan_samples(struct scan *s)
                 k < l->n_state ? l->state[k] : joined(s, k - l->n_state);
     }
     for (uint32_t k = 0; k < n_out && err->rc == SH_OK; k++)
-        give(l, k, stack_rows(l->c, out + (int64_t)k * samples, (uint32_t)samples));
+        give_loop_output(l, k, stack_rows(l->c, out + (int64_t)k * samples, (uint32_t)samples));
     free(in);
     free(out);
     return err->rc;
@@ -614,8 +614,8 @@ static int open_scan(struct scan *s, bool by_sample)
     s->n_in = (uint32_t)n_in;
     if (by_sample && shape__has(l->c, 0))
         return shape__fail(l->c, SH_E_UNSUPPORTED, WHY_SCAN_LENGTHS);
-    make_room(l, n - s->n_in, l->n_results - (n - s->n_in));
-    return read_attrs(s, by_sample);
+    make_loop_room(l, n - s->n_in, l->n_results - (n - s->n_in));
+    return read_scan_attrs(s, by_sample);
 }
 
 int run__scan(struct run *r, const struct graph_node *n, struct shape_ctx *c)
@@ -633,7 +633,7 @@ int run__scan(struct run *r, const struct graph_node *n, struct shape_ctx *c)
         else
             scan_all(s);
     }
-    finish(&s->l, before);
+    finish_loop(&s->l, before);
     free(s);
     return c->err->rc;
 }
@@ -651,7 +651,7 @@ int run__sequence_map(struct run *r, const struct graph_node *n, struct shape_ct
     if (l.given < 1 || l.body->n_out != l.given || n->n_out > l.n_results ||
         !run__is_sequence(c->n.in[0]))
         return shape__fail(c, SH_E_INVALID, "needs a sequence, and a body with its inputs");
-    make_room(&l, 0, l.n_results);
+    make_loop_room(&l, 0, l.n_results);
     len = run__sequence(r, c->n.in[0])->n;
     for (uint32_t t = 0; t < len && c->err->rc == SH_OK; t++) {
         for (uint32_t i = 0; i < l.given; i++) {
@@ -662,14 +662,14 @@ int run__sequence_map(struct run *r, const struct graph_node *n, struct shape_ct
                 set_input(&l, i, run__is_sequence(v) ? run__sequence(r, v)->of[t] : v);
         }
         run_body(&l);
-        keep_rows(&l, 0);
+        keep_scan_rows(&l, 0);
     }
     for (uint32_t j = 0; j < l.n_rows && c->err->rc == SH_OK; j++) {
         for (uint32_t t = 0; t < l.n_trips; t++)
             if (run__is_sequence(l.rows[j][t]))
                 shape__fail(c, SH_E_INVALID, "an output is a sequence of sequences");
         if (c->err->rc == SH_OK && run__add_sequence(r, l.rows[j], l.n_trips, &v, c->err) == SH_OK)
-            give(&l, j, v);
+            give_loop_output(&l, j, v);
     }
-    return finish(&l, before);
+    return finish_loop(&l, before);
 }

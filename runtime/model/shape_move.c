@@ -294,7 +294,7 @@ int shape__finish_split(struct shape_ctx *c)
 
 /* One axis of a slice by ONNX's rules: start and end count from the end when negative, are clamped
  * to the axis, and INT64_MIN / MAX stand for "to the border". */
-static int64_t slice_axis(int64_t size, int64_t *start, int64_t end, int64_t step)
+static int64_t clamp_slice(int64_t size, int64_t *start, int64_t end, int64_t step)
 {
     int64_t lo = step > 0 ? 0 : -1, hi = step > 0 ? size : size - 1;
 
@@ -337,7 +337,7 @@ int shape__infer_slice(struct shape_ctx *c)
         seen |= 1u << a;
         step[a] = n_by ? by[j] : 1;
         start[a] = from[j];
-        x.dims[a] = slice_axis(x.dims[a], &start[a], to[j], step[a]);
+        x.dims[a] = clamp_slice(x.dims[a], &start[a], to[j], step[a]);
     }
     shape__drop_inputs(c, 1);
     shape__set_list(c, "starts", start, (size_t)x.rank);

@@ -92,8 +92,8 @@ static int write_scheme(struct shape_ctx *c, const struct scheme *q)
 /* ---------------------------------------------------------------- 16 bits */
 
 /* A scale or zero point, as FP32 that broadcasts to x seen as [.., blocks, block, ..]. */
-static uint32_t spread(struct shape_ctx *c, const struct graph_value *x, const struct scheme *q,
-                       uint32_t v)
+static uint32_t spread_scheme(struct shape_ctx *c, const struct graph_value *x,
+                              const struct scheme *q, uint32_t v)
 {
     int64_t dims[SH_MAX_RANK + 1];
     int rank = 0;
@@ -135,11 +135,12 @@ static int quantize_16(struct shape_ctx *c, const struct scheme *q, enum sh_dtyp
 {
     const struct graph_value x = *shape__in(c, 0);
     const double low = t == SH_I16 ? INT16_MIN : 0, high = t == SH_I16 ? INT16_MAX : UINT16_MAX;
-    uint32_t y = rw2(c, "Div", in_blocks(c, &x, q, rw_in(c, 0)), spread(c, &x, q, rw_in(c, 1)));
+    uint32_t y =
+        rw2(c, "Div", in_blocks(c, &x, q, rw_in(c, 0)), spread_scheme(c, &x, q, rw_in(c, 1)));
 
     y = rw1(c, "Round", y);
     if (shape__has(c, 2))
-        y = rw2(c, "Add", y, spread(c, &x, q, rw_in(c, 2)));
+        y = rw2(c, "Add", y, spread_scheme(c, &x, q, rw_in(c, 2)));
     y = rw3(c, "Clip", y, rw_number(c, SH_F32, low), rw_number(c, SH_F32, high));
     y = rw_cast(c, rw_reshape(c, y, x.rank, x.dims), t);
     return rw_is(c, 0, y);
@@ -152,8 +153,8 @@ static int dequantize_16(struct shape_ctx *c, const struct scheme *q)
     uint32_t y = in_blocks(c, &x, q, rw_in(c, 0));
 
     if (shape__has(c, 2))
-        y = rw2(c, "Sub", y, spread(c, &x, q, rw_in(c, 2)));
-    y = rw2(c, "Mul", y, spread(c, &x, q, rw_in(c, 1)));
+        y = rw2(c, "Sub", y, spread_scheme(c, &x, q, rw_in(c, 2)));
+    y = rw2(c, "Mul", y, spread_scheme(c, &x, q, rw_in(c, 1)));
     return rw_is(c, 0, rw_cast(c, rw_reshape(c, y, x.rank, x.dims), t));
 }
 

@@ -76,7 +76,7 @@ static int floats(struct shape_ctx *c, uint32_t i, size_t max, double *out, size
     return c->err->rc;
 }
 
-static int read_axes(struct shape_ctx *c, struct resize *r)
+static int read_resize_axes(struct shape_ctx *c, struct resize *r)
 {
     uint32_t seen = 0;
 
@@ -129,7 +129,7 @@ static void keep_ratio(struct resize *r, const struct graph_value *x, bool large
     }
 }
 
-static int read_sizes(struct shape_ctx *c, struct resize *r)
+static int read_resize_sizes(struct shape_ctx *c, struct resize *r)
 {
     static const char *const POLICIES[] = {"stretch", "not_larger", "not_smaller", NULL};
     const struct graph_value *x = shape__in(c, 0);
@@ -209,7 +209,7 @@ static int write_resize(struct shape_ctx *c, struct resize *r)
     return c->err->rc;
 }
 
-static int infer(struct shape_ctx *c, bool is_old)
+static int infer_resize(struct shape_ctx *c, bool is_old)
 {
     const struct graph_value *x = shape__in(c, 0);
     struct resize r = {.rank = x->rank};
@@ -225,14 +225,14 @@ static int infer(struct shape_ctx *c, bool is_old)
     resize_words(c, is_old);
     r.whole = shape__int(c, GRAPH_WHOLE_SIZE, 0) != 0 &&
               strcmp(shape__str(c, "coordinate_transformation_mode", ""), "align_corners") == 0;
-    read_axes(c, &r);
+    read_resize_axes(c, &r);
     read_scales(c, is_old ? 1 : 2, &r, &has_scales);
     if (has_scales && shape__has(c, 3) && graph_elements(shape__in(c, 3)) != 0)
         shape__fail(c, SH_E_INVALID, "has both scales and sizes");
     if (!has_scales && is_old)
         shape__fail(c, SH_E_INVALID, "has no scales");
     else if (!has_scales)
-        read_sizes(c, &r);
+        read_resize_sizes(c, &r);
     read_roi(c, &r);
     return write_resize(c, &r);
 }
@@ -240,11 +240,11 @@ static int infer(struct shape_ctx *c, bool is_old)
 /* Opset 10 had two inputs, and what Upsample meant. */
 int shape__infer_resize(struct shape_ctx *c)
 {
-    return infer(c, c->n.n_in == 2);
+    return infer_resize(c, c->n.n_in == 2);
 }
 
 int shape__infer_upsample(struct shape_ctx *c)
 {
     shape__set_op(c, "Resize");
-    return infer(c, true);
+    return infer_resize(c, true);
 }

@@ -32,7 +32,7 @@ static int want_shape(struct shape_ctx *c, uint32_t i, int rank, const int64_t *
                        graph__shape_text(&w, want, sizeof(want)));
 }
 
-static int check_inputs(struct shape_ctx *c, const struct rnn *r)
+static int check_rnn_inputs(struct shape_ctx *c, const struct rnn *r)
 {
     const int64_t d = r->directions, h = r->hidden, rows = r->gates * h;
     const int64_t state[3] = {r->layout ? r->samples : d, r->layout ? d : r->samples, h};
@@ -64,7 +64,7 @@ static int activations(struct shape_ctx *c, const struct rnn *r)
     return shape__set_str(c, "activations", r->directions == 2 ? both : def);
 }
 
-static int words(struct shape_ctx *c, struct rnn *r)
+static int check_rnn_words(struct shape_ctx *c, struct rnn *r)
 {
     const char *how = shape__own_str(c, "direction", "forward");
     int64_t v;
@@ -87,7 +87,7 @@ static int words(struct shape_ctx *c, struct rnn *r)
     return activations(c, r);
 }
 
-static bool is_zero(const struct graph_value *v)
+static bool is_zero_value(const struct graph_value *v)
 {
     const char *p = v->data;
 
@@ -109,7 +109,7 @@ static int shrink_state(struct shape_ctx *c, const struct rnn *r, uint32_t i)
 
     if (!v || !v->data || v->is_param)
         return c->err->rc;
-    if (is_zero(v)) {
+    if (is_zero_value(v)) {
         c->n.in[i] = GRAPH_NONE;
         return c->err->rc;
     }
@@ -160,7 +160,7 @@ static int outputs(struct shape_ctx *c, const struct rnn *r)
     return c->err->rc;
 }
 
-static int infer(struct shape_ctx *c, int64_t gates)
+static int infer_rnn(struct shape_ctx *c, int64_t gates)
 {
     const struct graph_value *x = shape__in(c, X), *rec = shape__in(c, R);
     struct rnn r = {.gates = gates};
@@ -169,12 +169,12 @@ static int infer(struct shape_ctx *c, int64_t gates)
     if (x->rank != 3 || rec->rank != 3)
         return shape__fail(c, SH_E_INVALID, "its input and weights must have 3 axes");
     r.hidden = rec->dims[2];
-    if (words(c, &r))
+    if (check_rnn_words(c, &r))
         return c->err->rc;
     r.steps = x->dims[r.layout ? 1 : 0];
     r.samples = x->dims[r.layout ? 0 : 1];
     r.width = x->dims[2];
-    check_inputs(c, &r);
+    check_rnn_inputs(c, &r);
     if (r.steps * r.directions > MAX_STEPS)
         shape__fail(c, SH_E_UNSUPPORTED, WHY_STEPS, (long long)(r.steps * r.directions), MAX_STEPS);
     if (c->n.n_out > (gates == 4 ? 3u : 2u))
@@ -187,15 +187,15 @@ static int infer(struct shape_ctx *c, int64_t gates)
 
 int shape__infer_lstm(struct shape_ctx *c)
 {
-    return infer(c, 4);
+    return infer_rnn(c, 4);
 }
 
 int shape__infer_gru(struct shape_ctx *c)
 {
-    return infer(c, 3);
+    return infer_rnn(c, 3);
 }
 
 int shape__infer_rnn(struct shape_ctx *c)
 {
-    return infer(c, 1);
+    return infer_rnn(c, 1);
 }

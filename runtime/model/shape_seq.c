@@ -97,7 +97,7 @@ static uint32_t place_in(struct seq_op *s, uint32_t i, uint32_t n, bool may_be_e
     return s->c->err->rc ? 0 : (uint32_t)(at < 0 ? at + n : at);
 }
 
-static void give(struct seq_op *s, const uint32_t *of, uint32_t n)
+static void give_sequence(struct seq_op *s, const uint32_t *of, uint32_t n)
 {
     if (s->c->err->rc == SH_OK)
         run__add_sequence(s->r, of, n, &s->out, s->c->err);
@@ -105,14 +105,14 @@ static void give(struct seq_op *s, const uint32_t *of, uint32_t n)
 
 static void seq_empty(struct seq_op *s)
 {
-    give(s, NULL, 0);
+    give_sequence(s, NULL, 0);
 }
 
 static void seq_construct(struct seq_op *s)
 {
     for (uint32_t i = 0; i < s->n->n_in; i++)
         is_tensor_in(s, i);
-    give(s, s->c->n.in, s->n->n_in);
+    give_sequence(s, s->c->n.in, s->n->n_in);
 }
 
 static void seq_insert(struct seq_op *s)
@@ -130,7 +130,7 @@ static void seq_insert(struct seq_op *s)
         memcpy(of, x->of, at * sizeof(*of));
         of[at] = s->c->n.in[1];
         memcpy(of + at + 1, x->of + at, (n - at) * sizeof(*of));
-        give(s, of, n + 1);
+        give_sequence(s, of, n + 1);
     }
     free(of);
 }
@@ -149,7 +149,7 @@ static void seq_erase(struct seq_op *s)
     if (x && s->c->err->rc == SH_OK) {
         memcpy(of, x->of, at * sizeof(*of));
         memcpy(of + at, x->of + at + 1, (n - at - 1) * sizeof(*of));
-        give(s, of, n - 1);
+        give_sequence(s, of, n - 1);
     }
     free(of);
 }
@@ -246,7 +246,7 @@ static void seq_split(struct seq_op *s)
             of[i] = rw2(s->c, "Squeeze", of[i], rw_list(s->c, &at, 1));
         from += sizes[i];
     }
-    give(s, of, n);
+    give_sequence(s, of, n);
     free(of);
     free(sizes);
 }
@@ -277,7 +277,7 @@ static void seq_concat(struct seq_op *s)
 
 /* ---------------------------------------------------------------- optionals */
 
-static bool is_none(struct seq_op *s)
+static bool is_no_sequence(struct seq_op *s)
 {
     const uint32_t v = s->c->n.n_in > 0 ? s->c->n.in[0] : GRAPH_NONE;
 
@@ -287,18 +287,18 @@ static bool is_none(struct seq_op *s)
 /* One with a value is the value. */
 static void optional(struct seq_op *s)
 {
-    if (!is_none(s)) {
+    if (!is_no_sequence(s)) {
         s->out = s->c->n.in[0];
         return;
     }
-    give(s, NULL, 0);
+    give_sequence(s, NULL, 0);
     if (s->c->err->rc == SH_OK)
         s->r->sequences[s->out & ~RUN_SEQUENCE].is_none = true;
 }
 
 static void optional_get(struct seq_op *s)
 {
-    if (is_none(s))
+    if (is_no_sequence(s))
         shape__fail(s->c, SH_E_INVALID, "takes the value of an empty optional");
     else
         s->out = s->c->n.in[0];
@@ -306,13 +306,13 @@ static void optional_get(struct seq_op *s)
 
 static void optional_has(struct seq_op *s)
 {
-    s->out = rw_number(s->c, SH_BOOL, !is_none(s));
+    s->out = rw_number(s->c, SH_BOOL, !is_no_sequence(s));
 }
 
 /* ---------------------------------------------------------------- any node */
 
 /* Results of both branches, of which at least one is a sequence. */
-static int choose(struct run *r, const struct graph_node *n, struct shape_ctx *c)
+static int choose_sequence(struct run *r, const struct graph_node *n, struct shape_ctx *c)
 {
     const struct graph_value *q =
         n->n_in && !run__is_sequence(c->n.in[0]) && shape__has(c, 0) ? shape__in(c, 0) : NULL;
@@ -420,7 +420,7 @@ int run__control(struct run *r, const struct graph_node *n)
     else if (strcmp(n->op, "SequenceMap") == 0)
         rc = run__sequence_map(r, n, &c);
     else if (strcmp(n->op, "If") == 0)
-        rc = choose(r, n, &c);
+        rc = choose_sequence(r, n, &c);
     else
         rc = with_sequences(r, n, &c);
     if (c.wanted != GRAPH_NONE)

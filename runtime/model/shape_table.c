@@ -203,14 +203,14 @@ static const struct shape_op OPS[] = {
     {"Xor", 2, 2, I(logic), E(binary), FIN(logic), SHAPE_RUNS},
 };
 
-static int by_name(const void *key, const void *row)
+static int by_op_name(const void *key, const void *row)
 {
     return strcmp(key, ((const struct shape_op *)row)->name);
 }
 
 const struct shape_op *shape__op(const char *name)
 {
-    return bsearch(name, OPS, SH_ARRAY_LEN(OPS), sizeof(OPS[0]), by_name);
+    return bsearch(name, OPS, SH_ARRAY_LEN(OPS), sizeof(OPS[0]), by_op_name);
 }
 
 const char *shape__wrong_links(const struct shape_op *op, const struct graph_node *n)

@@ -13,8 +13,8 @@ struct window { /* a sliding window over the spatial axes */
     int same; /* auto_pad: 0 explicit, 1 SAME_UPPER, 2 SAME_LOWER */
 };
 
-static int read_list(struct shape_ctx *c, const char *name, int64_t *out, size_t want, int64_t def,
-                     int64_t min)
+static int read_window_list(struct shape_ctx *c, const char *name, int64_t *out, size_t want,
+                            int64_t def, int64_t min)
 {
     const size_t k = shape__list(c, name, out, want);
 
@@ -46,19 +46,19 @@ static int read_auto_pad(struct shape_ctx *c, struct window *w)
 }
 
 /* kernel: NULL to read kernel_shape, otherwise the weight's spatial dims. */
-static int read_window(struct shape_ctx *c, const int64_t *kernel, struct window *w)
+static int read_shape_window(struct shape_ctx *c, const int64_t *kernel, struct window *w)
 {
     size_t n = (size_t)w->n;
 
-    read_list(c, "kernel_shape", w->kernel, n, 0, kernel ? 0 : 1);
+    read_window_list(c, "kernel_shape", w->kernel, n, 0, kernel ? 0 : 1);
     for (size_t i = 0; kernel && i < n; i++) {
         if (w->kernel[i] != 0 && w->kernel[i] != kernel[i])
             shape__fail(c, SH_E_INVALID, "kernel_shape does not match the weight");
         w->kernel[i] = kernel[i];
     }
-    read_list(c, "strides", w->stride, n, 1, 1);
-    read_list(c, "dilations", w->dilation, n, 1, 1);
-    read_list(c, "pads", w->pads, 2 * n, 0, 0);
+    read_window_list(c, "strides", w->stride, n, 1, 1);
+    read_window_list(c, "dilations", w->dilation, n, 1, 1);
+    read_window_list(c, "pads", w->pads, 2 * n, 0, 0);
     w->ceil_mode = shape__int(c, "ceil_mode", 0);
     return read_auto_pad(c, w);
 }
@@ -136,7 +136,7 @@ int shape__conv_of(struct shape_ctx *c, uint32_t x_at, uint32_t w_at, uint32_t b
     if (check_conv(c, x, k, group))
         return c->err->rc;
     w.n = x->rank - 2;
-    read_window(c, &k->dims[2], &w);
+    read_shape_window(c, &k->dims[2], &w);
     if (shape__has(c, bias_at))
         shape__want_vector(c, bias_at, k->dims[0]);
     dims[0] = x->dims[0];
@@ -218,9 +218,9 @@ int shape__infer_conv_transpose(struct shape_ctx *c)
     if (check_conv_transpose(c, x, k, group))
         return c->err->rc;
     w.n = x->rank - 2;
-    read_window(c, &k->dims[2], &w);
-    read_list(c, "output_padding", more, (size_t)w.n, 0, 0);
-    read_list(c, "output_shape", want, (size_t)w.n, 0, 0);
+    read_shape_window(c, &k->dims[2], &w);
+    read_window_list(c, "output_padding", more, (size_t)w.n, 0, 0);
+    read_window_list(c, "output_shape", want, (size_t)w.n, 0, 0);
     if (shape__has(c, 2))
         shape__want_vector(c, 2, k->dims[1] * group);
     dims[0] = x->dims[0];
@@ -250,7 +250,7 @@ int shape__infer_pool(struct shape_ctx *c)
     if (x->rank < 3)
         return shape__fail(c, SH_E_INVALID, "needs an input with spatial axes");
     w.n = x->rank - 2;
-    read_window(c, NULL, &w);
+    read_shape_window(c, NULL, &w);
     dims[0] = x->dims[0];
     dims[1] = x->dims[1];
     for (int i = 0; i < w.n && c->err->rc == SH_OK; i++) {

@@ -55,7 +55,8 @@ static bool repeats(const struct graph_value *v, int axis)
 }
 
 /* Does the node's result keep its shape when value v has these dims? */
-static bool fits(const struct graph *g, const struct graph_node *n, uint32_t v, const int64_t *dims)
+static bool fits_slice(const struct graph *g, const struct graph_node *n, uint32_t v,
+                       const int64_t *dims)
 {
     const struct graph_value *y = &g->values[n->out[0]];
 
@@ -75,7 +76,7 @@ static bool fits(const struct graph *g, const struct graph_node *n, uint32_t v, 
     return true;
 }
 
-static int replace(struct graph_value *v, const int64_t *dims, struct sh_err *err)
+static int replace_by_slice(struct graph_value *v, const int64_t *dims, struct sh_err *err)
 {
     int64_t own[SH_MAX_RANK], n = 1;
     struct shape_walk w = {.rank = v->rank, .dims = dims, .stride = {own}};
@@ -127,11 +128,11 @@ static int shrink_value(struct graph *g, uint32_t v, const uint32_t *users, uint
 
         dims[axis] = ok ? 1 : size;
         for (uint32_t i = 0; i < n_users && ok; i++)
-            ok = fits(g, &g->nodes[users[i]], v, dims);
+            ok = fits_slice(g, &g->nodes[users[i]], v, dims);
         dims[axis] = ok ? 1 : size;
         any |= ok;
     }
-    return any ? replace(&g->values[v], dims, err) : SH_OK;
+    return any ? replace_by_slice(&g->values[v], dims, err) : SH_OK;
 }
 
 int graph__shrink(struct graph *g, struct sh_err *err)

@@ -94,12 +94,12 @@ struct finder {
     struct sh_err *err;
 };
 
-static int64_t get(const struct graph_sizes *at, int of)
+static int64_t size_of_symbol(const struct graph_sizes *at, int of)
 {
     return of == SH_DIM_BATCH ? at->batch : (int64_t)at->of.v[of];
 }
 
-static void set(struct graph_sizes *at, int of, int64_t x)
+static void set_size_of(struct graph_sizes *at, int of, int64_t x)
 {
     if (of == SH_DIM_BATCH)
         at->batch = x;
@@ -107,7 +107,7 @@ static void set(struct graph_sizes *at, int of, int64_t x)
         at->of.v[of] = (uint32_t)x;
 }
 
-static void forget(struct finder *f)
+static void forget_seen(struct finder *f)
 {
     for (size_t i = 0; i < f->n_seen; i++)
         free(f->seen[i].dims);
@@ -115,7 +115,7 @@ static void forget(struct finder *f)
 }
 
 /* Shapes of all outputs at these sizes; p->ok is false where the model does not take them. */
-static int look(struct finder *f, const struct graph_sizes *at, struct point *p)
+static int look_at_sizes(struct finder *f, const struct graph_sizes *at, struct point *p)
 {
     struct graph *out = NULL;
     struct sh_err why = {0};
@@ -149,9 +149,9 @@ static int try_x(struct finder *f, int64_t x)
 
     if (x < 1 || f->n_seen == MAX_TRIES || was_tried(f, x))
         return SH_OK;
-    set(&at, f->of, x);
+    set_size_of(&at, f->of, x);
     p->x = x;
-    rc = look(f, &at, p);
+    rc = look_at_sizes(f, &at, p);
     if (rc)
         free(p->dims);
     else
@@ -165,13 +165,13 @@ struct rule {
     int64_t add, mul, plus, div;
 };
 
-static int64_t value_of(const struct rule *r, int64_t x)
+static int64_t rule_value(const struct rule *r, int64_t x)
 {
     return r->add + r->mul * ((x + r->plus) / r->div);
 }
 
 /* Gives the rule its factor and its addend; false: no such rule agrees with what was seen. */
-static bool fit(const struct finder *f, size_t at, struct rule *r)
+static bool fit_rule(const struct finder *f, size_t at, struct rule *r)
 {
     const struct point *first = &f->seen[0];
     int64_t q0 = (first->x + r->plus) / r->div, d0 = first->dims[at];
@@ -190,7 +190,7 @@ static bool fit(const struct finder *f, size_t at, struct rule *r)
     }
     r->add = d0 - r->mul * q0;
     for (size_t i = 0; i < f->n_seen; i++)
-        if (f->seen[i].ok && value_of(r, f->seen[i].x) != f->seen[i].dims[at])
+        if (f->seen[i].ok && rule_value(r, f->seen[i].x) != f->seen[i].dims[at])
             return false;
     return true;
 }
@@ -203,7 +203,7 @@ static size_t all_rules(const struct finder *f, size_t at, struct rule *out)
     for (int64_t div = 1; div <= (f->of == SH_DIM_BATCH ? 1 : MAX_DIV); div++)
         for (int64_t plus = 0; plus < div; plus++) {
             out[n] = (struct rule){.plus = plus, .div = div};
-            n += fit(f, at, &out[n]);
+            n += fit_rule(f, at, &out[n]);
         }
     return n;
 }
@@ -215,9 +215,9 @@ static int64_t differing(const struct finder *f, const struct rule *r, size_t n)
 
     for (size_t i = 1; i < n; i++)
         for (int64_t d = 1; d <= NEAR; d++) {
-            if (value_of(&r[0], x0 + d) != value_of(&r[i], x0 + d) && !was_tried(f, x0 + d))
+            if (rule_value(&r[0], x0 + d) != rule_value(&r[i], x0 + d) && !was_tried(f, x0 + d))
                 return x0 + d;
-            if (x0 > d && value_of(&r[0], x0 - d) != value_of(&r[i], x0 - d) &&
+            if (x0 > d && rule_value(&r[0], x0 - d) != rule_value(&r[i], x0 - d) &&
                 !was_tried(f, x0 - d))
                 return x0 - d;
         }
@@ -248,7 +248,7 @@ static int find_rule(struct finder *f, size_t at, struct rule *rules, struct rul
 /* One more that an axis follows from: a product, where there was one before. */
 static int add_factor(const struct finder *f, const struct rule *r, struct sh_dim *d)
 {
-    const int64_t x = get(&f->own, f->of), q = (x + r->plus) / r->div;
+    const int64_t x = size_of_symbol(&f->own, f->of), q = (x + r->plus) / r->div;
     int64_t mul = r->mul;
 
     if (r->mul == 0)
@@ -257,7 +257,8 @@ static int add_factor(const struct finder *f, const struct rule *r, struct sh_di
         d->add = r->add;
     } else { /* r->mul holds the others at their own sizes, and d->mul this one */
         for (uint32_t i = 0; i < d->n && mul; i++) {
-            const int64_t other = (get(&f->own, d->f[i].of) + d->f[i].plus) / d->f[i].div;
+            const int64_t other =
+                (size_of_symbol(&f->own, d->f[i].of) + d->f[i].plus) / d->f[i].div;
 
             mul = other && mul % other == 0 ? mul / other : 0;
         }
@@ -285,7 +286,8 @@ static int why(struct finder *f, uint32_t output, int axis)
 /* How every axis follows from f->of. */
 static int find_of(struct finder *f, const struct graph *base, struct rule *rules)
 {
-    const int64_t x = get(&f->own, f->of), first[] = {x, x + 1, 2 * x, x + 2, x / 2, 3 * x};
+    const int64_t x = size_of_symbol(&f->own, f->of),
+                  first[] = {x, x + 1, 2 * x, x + 2, x / 2, 3 * x};
     int rc = SH_OK;
 
     for (size_t i = 0; i < (f->of == SH_DIM_BATCH ? 2 : SH_ARRAY_LEN(first)) && !rc; i++)
@@ -302,7 +304,7 @@ static int find_of(struct finder *f, const struct graph *base, struct rule *rule
             if (rc)
                 rc = why(f, i, k);
         }
-    forget(f);
+    forget_seen(f);
     return rc;
 }
 
@@ -317,7 +319,7 @@ static int verify(struct finder *f, const struct graph *base)
         at.of.v[k] *= 2;
     if (graph_fixed_batch(f->g) == 0)
         at.batch++;
-    rc = look(f, &at, &p);
+    rc = look_at_sizes(f, &at, &p);
     for (uint32_t i = 0; p.ok && i < base->n_outputs; i++)
         for (int k = 0; k < base->values[base->outputs[i]].rank && !rc; k++) {
             int64_t size;
@@ -342,7 +344,8 @@ static int64_t as_dim(const struct sh_dim *d)
 }
 
 /* Samples have to lie one behind the other. */
-static int describe(struct graph *g, uint32_t i, const struct graph_value *base, struct sh_err *err)
+static int describe_output(struct graph *g, uint32_t i, const struct graph_value *base,
+                           struct sh_err *err)
 {
     struct graph_value *v = &g->values[g->outputs[i]];
 
@@ -363,7 +366,7 @@ static int describe(struct graph *g, uint32_t i, const struct graph_value *base,
     return SH_OK;
 }
 
-static int find_all(struct finder *f, const struct graph *base)
+static int find_rules(struct finder *f, const struct graph *base)
 {
     struct rule *rules = calloc(MAX_RULES, sizeof(*rules));
     int rc = rules ? SH_OK : SH_FAIL(f->err, SH_E_NOMEM, "could not allocate rules of shapes");
@@ -398,9 +401,9 @@ int graph_infer_outputs(struct graph *g, bool training, struct sh_err *err)
         for (int k = 0; k < base->values[base->outputs[i]].rank; k++)
             g->output_dims[i][k] = sh_dim_fixed(base->values[base->outputs[i]].dims[k]);
     if (!rc)
-        rc = find_all(&f, base);
+        rc = find_rules(&f, base);
     for (uint32_t i = 0; !rc && i < base->n_outputs; i++)
-        rc = describe(g, i, &base->values[base->outputs[i]], f.err);
+        rc = describe_output(g, i, &base->values[base->outputs[i]], f.err);
     graph_free(base);
     return rc;
 }

@@ -27,7 +27,7 @@ static void row_major(uint32_t rank, const int64_t *dims, int64_t *out)
 }
 
 /* The axis of t into whose steps `stride` falls; rank: none. */
-static uint32_t axis_of(const struct dev_tensor *t, const int64_t *steps, int64_t stride)
+static uint32_t axis_of_stride(const struct dev_tensor *t, const int64_t *steps, int64_t stride)
 {
     uint32_t i = 0;
 
@@ -45,7 +45,7 @@ static bool stays_inside(const struct axes *a, const struct dev_tensor *t, const
     for (uint32_t i = 0; i < t->rank; i++)
         last[i] = a->at / steps[i] % t->dims[i];
     for (uint32_t k = 0; k < a->n; k++) {
-        const uint32_t axis = axis_of(t, steps, a->d[k].stride);
+        const uint32_t axis = axis_of_stride(t, steps, a->d[k].stride);
 
         if (a->d[k].count == 1)
             continue;
@@ -60,13 +60,14 @@ static bool stays_inside(const struct axes *a, const struct dev_tensor *t, const
 }
 
 /* From element numbers of t to those of a tensor in which axis i of t steps by up[i]. */
-static void step_up(struct axes *a, const struct dev_tensor *t, const int64_t *steps,
-                    const int64_t *up)
+static void step_up_axes(struct axes *a, const struct dev_tensor *t, const int64_t *steps,
+                         const int64_t *up)
 {
     int64_t at = 0;
 
     for (uint32_t k = 0; k < a->n; k++) {
-        const uint32_t axis = a->d[k].count > 1 ? axis_of(t, steps, a->d[k].stride) : t->rank;
+        const uint32_t axis =
+            a->d[k].count > 1 ? axis_of_stride(t, steps, a->d[k].stride) : t->rank;
 
         if (axis < t->rank)
             a->d[k].stride = a->d[k].stride / steps[axis] * up[axis];
@@ -101,7 +102,7 @@ static bool go_up(const struct ir *ir, const struct ir_uses *u, uint32_t *t, str
         }
     if (!stays_inside(a, y, out))
         return false;
-    step_up(a, y, out, up);
+    step_up_axes(a, y, out, up);
     a->at += at;
     *t = ir_root(ir, op->in[0]);
     return true;

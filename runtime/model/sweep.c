@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_live(const struct graph_node *n, const bool *live)
+static bool is_node_live(const struct graph_node *n, const bool *live)
 {
     for (uint32_t k = 0; k < n->n_out; k++)
         if (n->out[k] != GRAPH_NONE && live[n->out[k]])
@@ -12,7 +12,7 @@ static bool is_live(const struct graph_node *n, const bool *live)
     return false;
 }
 
-static void mark(const struct graph *g, bool *live)
+static void mark_live(const struct graph *g, bool *live)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++)
         live[g->inputs[i]] = true;
@@ -26,7 +26,7 @@ static void mark(const struct graph *g, bool *live)
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const struct graph_node *n = &g->nodes[i];
 
-        if (!is_live(n, live))
+        if (!is_node_live(n, live))
             continue;
         for (uint32_t j = 0; j < n->n_in; j++)
             if (n->in[j] != GRAPH_NONE)
@@ -35,7 +35,7 @@ static void mark(const struct graph *g, bool *live)
     /* Outputs of a live node exist, used or not. */
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const struct graph_node *n = &g->nodes[i];
-        bool alive = is_live(n, live);
+        bool alive = is_node_live(n, live);
 
         for (uint32_t k = 0; alive && k < n->n_out; k++)
             if (n->out[k] != GRAPH_NONE)
@@ -55,7 +55,7 @@ static void drop_nodes(struct graph *g, const bool *live)
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        if (!is_live(&g->nodes[i], live)) {
+        if (!is_node_live(&g->nodes[i], live)) {
             graph__node_fini(&g->nodes[i]);
             continue;
         }
@@ -106,7 +106,7 @@ int graph__sweep(struct graph *g, struct sh_err *err)
         free(to);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a graph");
     }
-    mark(g, live);
+    mark_live(g, live);
     drop_nodes(g, live);
     drop_values(g, live, to);
     for (uint32_t i = 0; i < g->n_nodes; i++) {

@@ -220,7 +220,7 @@ static void optim_state(struct ir *ir, uint32_t param, const char *suffix, struc
     op->in[op->n_in++] = t;
 }
 
-static bool is_trained(const struct ir *ir, uint32_t t)
+static bool has_gradient(const struct ir *ir, uint32_t t)
 {
     return ir->info[t].state == IR_PARAM && ir->info[t].grad != DEV_NONE;
 }
@@ -358,7 +358,7 @@ static void add_update(struct ir *ir, const struct train_spec *t)
     uint32_t *of = ir_alloc(ir, n, sizeof(*of));
 
     for (uint32_t i = 0; of && i < n; i++)
-        of[i] = is_trained(ir, i) ? ir->info[i].grad : DEV_NONE;
+        of[i] = has_gradient(ir, i) ? ir->info[i].grad : DEV_NONE;
     if (of)
         add_updates(ir, t, n, of);
     free(of);
@@ -397,7 +397,7 @@ static void check_glob(struct ir *ir, const char *field, const char *glob)
                 field, glob, known, more ? ", ..." : "");
 }
 
-static void check_globs(struct ir *ir, const char *field, const json_t *globs)
+static void check_field_globs(struct ir *ir, const char *field, const json_t *globs)
 {
     if (json_is_string(globs))
         check_glob(ir, field, json_string_value(globs));
@@ -407,9 +407,9 @@ static void check_globs(struct ir *ir, const char *field, const json_t *globs)
 
 static void freeze(struct ir *ir, const struct train_spec *t)
 {
-    check_globs(ir, "frozen", t->frozen);
-    check_globs(ir, "no_decay", t->no_decay);
-    check_globs(ir, "init.random", t->init);
+    check_field_globs(ir, "frozen", t->frozen);
+    check_field_globs(ir, "no_decay", t->no_decay);
+    check_field_globs(ir, "init.random", t->init);
     for (uint32_t i = 0; i < ir->g.n_tensors; i++)
         if (ir->info[i].state == IR_PARAM)
             ir->info[i].is_frozen = train_names(t->frozen, ir_t(ir, i)->name);

@@ -24,7 +24,7 @@ struct bench {
     int64_t *ns, total_ns; /* of each run; of all without a wait */
 };
 
-static int read_spec(struct bench *b, const struct run_conf *c, struct sh_err *err)
+static int read_bench_spec(struct bench *b, const struct run_conf *c, struct sh_err *err)
 {
     json_t *o = json_pack("{s:s, s:f}", "name", c->optimizer, "lr", c->lr), *spec;
     int bad = !o, rc;
@@ -43,8 +43,8 @@ static int read_spec(struct bench *b, const struct run_conf *c, struct sh_err *e
     return rc;
 }
 
-static int upload(struct bench *b, const struct run_conf *c, const struct program_io *io,
-                  const char *name, const char *what, struct sh_err *err)
+static int upload_input(struct bench *b, const struct run_conf *c, const struct program_io *io,
+                        const char *name, const char *what, struct sh_err *err)
 {
     const struct sh_st_tensor *t;
     int rc = tensors_bind(b->in, c->inputs, name, what, io->dtype, io->rank, io->dims, &t, err);
@@ -61,13 +61,13 @@ static int upload_all(struct bench *b, const struct run_conf *c, struct sh_err *
     int rc = SH_OK;
 
     for (size_t i = 0; i < program_n_inputs(p) && rc == SH_OK; i++)
-        rc = upload(b, c, program_input(p, i), program_input(p, i)->name, "input", err);
+        rc = upload_input(b, c, program_input(p, i), program_input(p, i)->name, "input", err);
     if (!rc && b->trains)
-        rc = upload(b, c, program_label(p, 0), c->labels, "label", err);
+        rc = upload_input(b, c, program_label(p, 0), c->labels, "label", err);
     return rc;
 }
 
-static int open_all(struct bench *b, const struct run_conf *c, struct sh_err *err)
+static int open_bench(struct bench *b, const struct run_conf *c, struct sh_err *err)
 {
     int rc;
 
@@ -82,7 +82,7 @@ static int open_all(struct bench *b, const struct run_conf *c, struct sh_err *er
     if (!rc)
         rc = session_batch(&b->s, c, c->batch ? 0 : b->n_samples, &b->batch, err);
     if (!rc && b->trains)
-        rc = read_spec(b, c, err);
+        rc = read_bench_spec(b, c, err);
     if (!rc)
         rc = session_compile(&b->s, c, b->batch, b->trains ? &b->spec : NULL, err);
     b->s.bases.turn.lr = b->spec.lr;
@@ -91,7 +91,7 @@ static int open_all(struct bench *b, const struct run_conf *c, struct sh_err *er
 
 /* ------------------------------------------------------------------ the clock */
 
-static int run_once(struct bench *b, struct sh_err *err)
+static int run_bench_once(struct bench *b, struct sh_err *err)
 {
     int rc = program_run(b->s.program, &b->s.bases, 0, program_n_ops(b->s.program), err);
 
@@ -100,7 +100,7 @@ static int run_once(struct bench *b, struct sh_err *err)
     return rc;
 }
 
-static int measure(struct bench *b, const struct run_conf *c, struct sh_err *err)
+static int measure_runs(struct bench *b, const struct run_conf *c, struct sh_err *err)
 {
     int64_t start;
     int rc = SH_OK;
@@ -109,23 +109,23 @@ static int measure(struct bench *b, const struct run_conf *c, struct sh_err *err
     if (!b->ns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %lld samples", (long long)c->runs);
     for (int64_t i = 0; i < c->warm_runs && rc == SH_OK; i++)
-        rc = run_once(b, err);
+        rc = run_bench_once(b, err);
     if (!rc && c->prepare) /* what runs first is loaded then, which a capture cannot do */
         rc = program_prepare(b->s.program, &b->s.bases, 0, program_n_ops(b->s.program), err);
     if (!rc)
-        rc = run_once(b, err);
+        rc = run_bench_once(b, err);
     if (!rc)
         rc = dev_sync(b->s.dev, err);
     for (int64_t i = 0; i < c->runs && rc == SH_OK; i++) {
         start = sh_clock_ns();
-        rc = run_once(b, err);
+        rc = run_bench_once(b, err);
         if (!rc)
             rc = dev_sync(b->s.dev, err);
         b->ns[i] = sh_clock_ns() - start;
     }
     start = sh_clock_ns();
     for (int64_t i = 0; i < c->runs && rc == SH_OK; i++)
-        rc = run_once(b, err);
+        rc = run_bench_once(b, err);
     if (!rc)
         rc = dev_sync(b->s.dev, err);
     b->total_ns = sh_clock_ns() - start;
@@ -133,7 +133,7 @@ static int measure(struct bench *b, const struct run_conf *c, struct sh_err *err
 }
 
 /* A step that computes nonsense is fast, too. */
-static int check_loss(struct bench *b, double *out, struct sh_err *err)
+static int check_bench_loss(struct bench *b, double *out, struct sh_err *err)
 {
     size_t at = b->s.bases.workspace + program_loss_offset(b->s.program);
     float loss = 0;
@@ -150,7 +150,7 @@ static int check_loss(struct bench *b, double *out, struct sh_err *err)
 /* ------------------------------------------------------------------ the report */
 
 /* [{"name", "us"}] of every operation, in order. */
-static json_t *ops_json(struct bench *b, struct sh_err *err)
+static json_t *bench_ops_json(struct bench *b, struct sh_err *err)
 {
     struct program *p = b->s.program;
     double *ns = calloc(program_n_ops(p) + 1u, sizeof(*ns));
@@ -168,12 +168,12 @@ static json_t *ops_json(struct bench *b, struct sh_err *err)
     return rc ? NULL : list;
 }
 
-static int report(struct bench *b, const struct run_conf *c, struct sh_err *err)
+static int report_bench(struct bench *b, const struct run_conf *c, struct sh_err *err)
 {
     json_t *ms = json_array(), *j;
     size_t n = (size_t)c->runs;
     double loss = 0;
-    int rc = b->trains ? check_loss(b, &loss, err) : SH_OK;
+    int rc = b->trains ? check_bench_loss(b, &loss, err) : SH_OK;
 
     for (size_t i = 0; ms && i < n; i++)
         json_array_append_new(ms, json_real(round((double)b->ns[i] / 1e2) / 1e4));
@@ -195,7 +195,7 @@ static int report(struct bench *b, const struct run_conf *c, struct sh_err *err)
     if (!rc && j && b->trains)
         json_object_set_new(j, "loss", json_real(loss));
     if (!rc && j && c->ops)
-        rc = json_object_set_new(j, "ops", ops_json(b, err)) ? err->rc : SH_OK;
+        rc = json_object_set_new(j, "ops", bench_ops_json(b, err)) ? err->rc : SH_OK;
     if (!rc && (!j || json_dumpf(j, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0))
         rc = SH_FAIL(err, SH_E_IO, "could not print the report");
     if (!rc)
@@ -207,12 +207,12 @@ static int report(struct bench *b, const struct run_conf *c, struct sh_err *err)
 int bench_run(const struct run_conf *c, struct sh_err *err)
 {
     struct bench b = {0};
-    int rc = open_all(&b, c, err);
+    int rc = open_bench(&b, c, err);
 
     if (!rc)
-        rc = measure(&b, c, err);
+        rc = measure_runs(&b, c, err);
     if (!rc)
-        rc = report(&b, c, err);
+        rc = report_bench(&b, c, err);
     free(b.ns);
     sh_st_close(b.in);
     session_close(&b.s);

@@ -15,7 +15,7 @@ struct infer {
     bool is_whole; /* one run, whatever the first axes mean */
 };
 
-static int bind(struct infer *f, const struct run_conf *c, struct sh_err *err)
+static int bind_infer_inputs(struct infer *f, const struct run_conf *c, struct sh_err *err)
 {
     const struct program *p = f->s.program;
     size_t n_in = program_n_inputs(p), n_out = program_n_outputs(p);
@@ -55,7 +55,7 @@ static int bind(struct infer *f, const struct run_conf *c, struct sh_err *err)
     return rc;
 }
 
-static int run_chunk(struct infer *f, int64_t first, struct sh_err *err)
+static int run_samples(struct infer *f, int64_t first, struct sh_err *err)
 {
     struct program *p = f->s.program;
     int64_t n = SH_MIN(f->batch, f->n_samples - first);
@@ -87,7 +87,7 @@ static int run_chunk(struct infer *f, int64_t first, struct sh_err *err)
 }
 
 /* What is there of the outputs, of which the run says how many rows they have. */
-static int cut(struct infer *f, struct sh_err *err)
+static int cut_output_rows(struct infer *f, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -112,7 +112,7 @@ static int cut(struct infer *f, struct sh_err *err)
     return rc;
 }
 
-static void fini(struct infer *f)
+static void infer_fini(struct infer *f)
 {
     for (size_t i = 0; f->results && i < program_n_outputs(f->s.program); i++)
         free((void *)(uintptr_t)f->results[i].data);
@@ -146,13 +146,13 @@ int infer_run(const struct run_conf *c, struct sh_err *err)
         rc = session_compile(&f.s, c, f.batch, NULL, err);
     f.n_samples = f.n_samples ? f.n_samples : f.batch; /* a model without a batch axis */
     if (!rc)
-        rc = bind(&f, c, err);
+        rc = bind_infer_inputs(&f, c, err);
     for (int64_t i = 0; i < f.n_samples && rc == SH_OK; i += f.batch)
-        rc = run_chunk(&f, i, err);
+        rc = run_samples(&f, i, err);
     if (!rc)
-        rc = cut(&f, err);
+        rc = cut_output_rows(&f, err);
     if (!rc)
         rc = sh_st_write(c->outputs, f.results, program_n_outputs(f.s.program), NULL, err);
-    fini(&f);
+    infer_fini(&f);
     return rc;
 }

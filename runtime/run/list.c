@@ -39,7 +39,7 @@ static int run_line(const struct run_conf *c, const char *line, size_t len, stru
     return rc;
 }
 
-static int answer(int rc, const struct sh_err *why, struct sh_err *err)
+static int answer_line(int rc, const struct sh_err *why, struct sh_err *err)
 {
     json_t *j = rc ? json_pack("{s:b,s:s,s:s}", "ok", 0, "code", sh_rc_name(rc), "error", why->msg)
                    : json_pack("{s:b}", "ok", 1);
@@ -66,7 +66,7 @@ int list_run(const struct run_conf *c, struct sh_err *err)
         struct sh_err why = {0};
         int one = run_line(c, line, (size_t)n, &why);
 
-        rc = answer(one, &why, err);
+        rc = answer_line(one, &why, err);
     }
     if (!rc && ferror(f))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the list %s", c->list);

@@ -142,7 +142,7 @@ static void usage(FILE *out)
     fprintf(out, "\nOptions: shunt-run COMMAND --help\n");
 }
 
-static int run(const struct command *cmd, int argc, char **argv, struct sh_err *err)
+static int run_with_options(const struct command *cmd, int argc, char **argv, struct sh_err *err)
 {
     struct run_conf conf = {0};
     enum sh_conf_action action = SH_CONF_RUN;
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; argc >= 2 && i < SH_ARRAY_LEN(COMMANDS); i++) {
         if (strcmp(argv[1], COMMANDS[i].name) != 0)
             continue;
-        if (run(&COMMANDS[i], argc - 1, argv + 1, &err) == SH_OK)
+        if (run_with_options(&COMMANDS[i], argc - 1, argv + 1, &err) == SH_OK)
             return EXIT_SUCCESS;
         fprintf(stderr, "shunt-run: %s\n", err.msg);
         if (err.detail[0])

@@ -68,7 +68,7 @@ static int layer_times(struct profile *f, struct sh_err *err)
 }
 
 /* The inputs are zero: the time that an operation takes does not depend on values. */
-static int measure(struct profile *f, const struct run_conf *c, struct sh_err *err)
+static int measure_layers(struct profile *f, const struct run_conf *c, struct sh_err *err)
 {
     int rc =
         dev_fill(f->s.dev, f->s.bases.workspace, 0, program_workspace_bytes(f->s.program), err);
@@ -123,7 +123,7 @@ static int totals_of(const struct profile *f, struct totals *t, struct sh_err *e
     return SH_OK;
 }
 
-static void print_table(const struct profile *f, const struct totals *t)
+static void print_layer_table(const struct profile *f, const struct totals *t)
 {
     const struct program *p = f->s.program;
 
@@ -159,7 +159,7 @@ static json_t *layers_json(const struct profile *f)
     return list;
 }
 
-static json_t *ops_json(const struct profile *f)
+static json_t *profile_ops_json(const struct profile *f)
 {
     json_t *list = json_array();
 
@@ -175,7 +175,7 @@ static int write_report(const struct profile *f, const struct totals *t, const c
 {
     json_t *j = json_pack(
         "{s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layers", layers_json(f),
-        "operations", ops_json(f), "alpha_ns", f->alpha_ns, "beta_ns_per_byte", f->beta_ns,
+        "operations", profile_ops_json(f), "alpha_ns", f->alpha_ns, "beta_ns_per_byte", f->beta_ns,
         "image_bytes", (json_int_t)program_image_bytes(f->s.program), "workspace_bytes",
         (json_int_t)program_workspace_bytes(f->s.program), "groups", (json_int_t)f->groups.n,
         "finish_ns", (json_int_t)f->groups.finish_ns, "one_group_ns", (json_int_t)t->one_group_ns,
@@ -202,11 +202,11 @@ int profile_run(const struct run_conf *c, struct sh_err *err)
     if (!rc)
         rc = session_compile(&f.s, c, batch, NULL, err);
     if (!rc)
-        rc = measure(&f, c, err);
+        rc = measure_layers(&f, c, err);
     if (!rc)
         rc = totals_of(&f, &t, err);
     if (!rc)
-        print_table(&f, &t);
+        print_layer_table(&f, &t);
     if (!rc && c->report)
         rc = write_report(&f, &t, c->report, err);
     group_plan_fini(&f.groups);

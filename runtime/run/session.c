@@ -20,7 +20,8 @@ int session_open(const struct run_conf *c, struct session *s, struct sh_err *err
     return rc;
 }
 
-static int bind_one(struct graph *g, uint32_t i, const struct sh_st *file, struct sh_err *err)
+static int bind_file_tensor(struct graph *g, uint32_t i, const struct sh_st *file,
+                            struct sh_err *err)
 {
     const struct graph_value *v = &g->values[g->inputs[i]];
     const struct sh_st_tensor *t = sh_st_find(file, v->name);
@@ -45,7 +46,7 @@ int session_bind(struct session *s, const struct sh_st *file, struct sh_err *err
         rc = graph_deciding_inputs(g, wanted, &any, err);
         for (uint32_t i = g->n_inputs; i-- > 0 && !rc;)
             if (wanted[i])
-                rc = bind_one(g, i, file, err);
+                rc = bind_file_tensor(g, i, file, err);
     }
     free(wanted);
     return rc;
@@ -88,8 +89,8 @@ static int compile_once(struct session *s, const struct run_conf *c, int64_t bat
     return rc;
 }
 
-static int fill(struct session *s, size_t offset, size_t bytes,
-                int (*write)(struct program *, void *, struct sh_err *), struct sh_err *err)
+static int fill_arena(struct session *s, size_t offset, size_t bytes,
+                      int (*write)(struct program *, void *, struct sh_err *), struct sh_err *err)
 {
     void *host;
     int rc;
@@ -109,7 +110,7 @@ static int fill(struct session *s, size_t offset, size_t bytes,
 }
 
 /* As a worker does, so that what is run here is what a worker runs. */
-static int warm(struct session *s, struct sh_err *err)
+static int warm_session(struct session *s, struct sh_err *err)
 {
     struct sh_err why = {0};
     const int64_t start = sh_clock_ns();
@@ -139,11 +140,13 @@ int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
     if (rc)
         return rc;
     s->bases = (struct dev_bases){.image = 0, .state = image, .workspace = image + state};
-    rc = warm(s, err);
+    rc = warm_session(s, err);
     if (!rc)
-        rc = fill(s, s->bases.image, program_image_bytes(s->program), program_write_image, err);
+        rc = fill_arena(s, s->bases.image, program_image_bytes(s->program), program_write_image,
+                        err);
     if (!rc)
-        rc = fill(s, s->bases.state, program_state_bytes(s->program), program_write_state, err);
+        rc = fill_arena(s, s->bases.state, program_state_bytes(s->program), program_write_state,
+                        err);
     return rc;
 }
 

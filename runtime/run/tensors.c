@@ -10,8 +10,8 @@
 #define SHAPE_BYTES 160
 
 /* "F32[batch,3,64,64]" */
-static const char *shape_text(enum sh_dtype t, size_t rank, const int64_t *dims,
-                              char out[static SHAPE_BYTES])
+static const char *dtype_shape_text(enum sh_dtype t, size_t rank, const int64_t *dims,
+                                    char out[static SHAPE_BYTES])
 {
     size_t n = (size_t)snprintf(out, SHAPE_BYTES, "%s[", sh_dtype_st(t));
 
@@ -23,8 +23,8 @@ static const char *shape_text(enum sh_dtype t, size_t rank, const int64_t *dims,
     return out;
 }
 
-static int missing(const struct sh_st *file, const char *path, const char *what, const char *name,
-                   const char *want, struct sh_err *err)
+static int missing_tensor(const struct sh_st *file, const char *path, const char *what,
+                          const char *name, const char *want, struct sh_err *err)
 {
     struct sh_buf has;
     int rc = SH_OK;
@@ -35,7 +35,7 @@ static int missing(const struct sh_st *file, const char *path, const char *what,
         char text[SHAPE_BYTES];
 
         rc = sh_buf_printf(&has, NULL, "%s\"%s\" %s", i ? ", " : "", t->name,
-                           shape_text(t->dtype, t->rank, t->dims, text));
+                           dtype_shape_text(t->dtype, t->rank, t->dims, text));
     }
     rc = SH_FAIL(err, SH_E_INVALID, "the %s \"%s\" %s is not in %s, which has %s", what, name, want,
                  path, has.len ? has.data : "no tensors");
@@ -55,9 +55,9 @@ int tensors_bind(const struct sh_st *file, const char *path, const char *name, c
     memcpy(want_dims, dims, rank * sizeof(*dims));
     if (rank)
         want_dims[0] = -1; /* any number of samples */
-    shape_text(dtype, rank, want_dims, want);
+    dtype_shape_text(dtype, rank, want_dims, want);
     if (!t)
-        return missing(file, path, what, name, want, err);
+        return missing_tensor(file, path, what, name, want, err);
     if (t->rank > 0 && t->dims[0] == 0)
         return SH_FAIL(err, SH_E_INVALID, WHY_NO_ROWS, what, name);
     fits = t->dtype == dtype && t->rank == rank;
@@ -65,7 +65,7 @@ int tensors_bind(const struct sh_st *file, const char *path, const char *name, c
         fits = t->dims[i] == dims[i];
     if (!fits)
         return SH_FAIL(err, SH_E_INVALID, "the %s \"%s\" is %s in %s, the model wants %s", what,
-                       name, shape_text(t->dtype, t->rank, t->dims, has), path, want);
+                       name, dtype_shape_text(t->dtype, t->rank, t->dims, has), path, want);
     *out = t;
     return SH_OK;
 }
@@ -86,8 +86,9 @@ bool tensors_are_one_run(const struct graph *g, const struct sh_st *file)
 }
 
 /* The dims of input v with sizes in place of symbols, which are taken from the file. */
-static int take_sizes(const struct graph *g, const struct graph_value *v, const struct sh_st *file,
-                      struct sh_sizes *sizes, int64_t *dims, struct sh_err *err)
+static int take_file_sizes(const struct graph *g, const struct graph_value *v,
+                           const struct sh_st *file, struct sh_sizes *sizes, int64_t *dims,
+                           struct sh_err *err)
 {
     const struct sh_st_tensor *t = sh_st_find(file, v->name);
     struct sh_dim axes[SH_MAX_RANK];
@@ -112,7 +113,7 @@ int tensors_samples(const struct graph *g, const struct sh_st *file, const char 
         const struct graph_value *v = &g->values[g->inputs[i]];
         const struct sh_st_tensor *t;
         int64_t dims[SH_MAX_RANK];
-        int rc = take_sizes(g, v, file, sizes, dims, err);
+        int rc = take_file_sizes(g, v, file, sizes, dims, err);
 
         if (!rc)
             rc = tensors_bind(file, path, v->name, "input", v->dtype, (uint32_t)v->rank, dims, &t,

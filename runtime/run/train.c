@@ -49,7 +49,7 @@ static int split_labels(struct train *t, const struct run_conf *c, struct sh_err
 #define MAX_SPEC (1u << 20)
 
 /* Fields of --spec win over options, which always have a value. */
-static int add_file(json_t *spec, const char *path, struct sh_err *err)
+static int add_spec_file(json_t *spec, const char *path, struct sh_err *err)
 {
     json_t *file = NULL;
     int rc = sh_json_load_file(path, MAX_SPEC, &file, err);
@@ -63,7 +63,8 @@ static int add_file(json_t *spec, const char *path, struct sh_err *err)
 }
 
 /* The options as a job's spec, so that both are checked in one place. */
-static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, struct sh_err *err)
+static int read_train_spec(struct train *t, const struct run_conf *c, int64_t batch,
+                           struct sh_err *err)
 {
     bool is_sgd = strcmp(c->optimizer, "sgd") == 0;
     json_t *o = json_pack("{s:s, s:f}", "name", c->optimizer, "lr", c->lr), *spec;
@@ -87,7 +88,7 @@ static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, s
         rc =
             SH_FAIL(err, SH_E_INVALID, "could not put the options together (is a name not UTF-8?)");
     else
-        rc = c->spec ? add_file(spec, c->spec, err) : SH_OK;
+        rc = c->spec ? add_spec_file(spec, c->spec, err) : SH_OK;
     if (!rc)
         rc = train_spec_read(spec, &t->spec, err);
     t->spec_json = spec;
@@ -96,7 +97,7 @@ static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, s
 
 /* ------------------------------------------------------------------ data */
 
-static int make_order(struct train *t, struct sh_err *err)
+static int make_sample_order(struct train *t, struct sh_err *err)
 {
     size_t bytes = 0;
 
@@ -130,7 +131,7 @@ static int bind_label(struct train *t, const struct run_conf *c, uint32_t i, str
     return rc;
 }
 
-static int bind(struct train *t, const struct run_conf *c, struct sh_err *err)
+static int bind_train_columns(struct train *t, const struct run_conf *c, struct sh_err *err)
 {
     const struct program *p = t->s.program;
     size_t n_in = program_n_inputs(p);
@@ -150,7 +151,7 @@ static int bind(struct train *t, const struct run_conf *c, struct sh_err *err)
     if (!rc && t->n_samples < t->spec.batch)
         rc = SH_FAIL(err, SH_E_INVALID, "%lld samples do not fill one batch of %lld",
                      (long long)t->n_samples, (long long)t->spec.batch);
-    return rc ? rc : make_order(t, err);
+    return rc ? rc : make_sample_order(t, err);
 }
 
 /* Whole batches of one epoch after the other; what does not fill a batch is left out. */
@@ -213,14 +214,14 @@ static int write_entries(struct train *t, const char *path, bool gradients, stru
     return rc;
 }
 
-static int write_losses(const struct train *t, const char *path, struct sh_err *err)
+static int write_loss_list(const struct train *t, const char *path, struct sh_err *err)
 {
     if (json_dump_file(t->losses, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9)))
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not write %s", path);
     return SH_OK;
 }
 
-static int take_loss(struct train *t, int64_t step, struct sh_err *err)
+static int take_step_loss(struct train *t, int64_t step, struct sh_err *err)
 {
     float loss;
     int rc = dev_download(t->s.dev, &loss, t->s.bases.workspace + program_loss_offset(t->s.program),
@@ -241,7 +242,7 @@ static int take_loss(struct train *t, int64_t step, struct sh_err *err)
 
 /* ------------------------------------------------------------------ the run */
 
-static int step(struct train *t, const struct run_conf *c, int64_t k, struct sh_err *err)
+static int run_step(struct train *t, const struct run_conf *c, int64_t k, struct sh_err *err)
 {
     struct program *p = t->s.program;
     uint32_t update = program_update_begin(p);
@@ -251,13 +252,13 @@ static int step(struct train *t, const struct run_conf *c, int64_t k, struct sh_
     if (!rc)
         rc = program_run(p, &t->s.bases, 0, update, err);
     if (!rc)
-        rc = take_loss(t, k, err);
+        rc = take_step_loss(t, k, err);
     if (!rc && k == 0 && c->gradients)
         rc = write_entries(t, c->gradients, true, err);
     return rc ? rc : program_run(p, &t->s.bases, update, program_n_ops(p), err);
 }
 
-static int say_end(struct train *t, struct sh_err *err)
+static int say_train_end(struct train *t, struct sh_err *err)
 {
     float scaler[DEV_SCALER];
     size_t off;
@@ -281,7 +282,7 @@ static int say_end(struct train *t, struct sh_err *err)
     return rc;
 }
 
-static int open_all(struct train *t, const struct run_conf *c, struct sh_err *err)
+static int open_train(struct train *t, const struct run_conf *c, struct sh_err *err)
 {
     int64_t batch = 0;
     int rc;
@@ -298,11 +299,11 @@ static int open_all(struct train *t, const struct run_conf *c, struct sh_err *er
     if (!rc)
         rc = session_batch(&t->s, c, t->n_samples, &batch, err);
     if (!rc)
-        rc = read_spec(t, c, batch, err);
+        rc = read_train_spec(t, c, batch, err);
     if (!rc)
         rc = session_compile(&t->s, c, t->spec.batch, &t->spec, err);
     if (!rc)
-        rc = bind(t, c, err);
+        rc = bind_train_columns(t, c, err);
     t->losses = json_array();
     if (!rc && !t->losses)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of losses");
@@ -312,16 +313,16 @@ static int open_all(struct train *t, const struct run_conf *c, struct sh_err *er
 int train_run(const struct run_conf *c, struct sh_err *err)
 {
     struct train t = {.epoch = -1};
-    int rc = open_all(&t, c, err);
+    int rc = open_train(&t, c, err);
 
     for (int64_t k = 0; rc == SH_OK && k < t.spec.steps; k++)
-        rc = step(&t, c, k, err);
+        rc = run_step(&t, c, k, err);
     if (!rc && c->losses)
-        rc = write_losses(&t, c->losses, err);
+        rc = write_loss_list(&t, c->losses, err);
     if (!rc && c->state)
         rc = write_entries(&t, c->state, false, err);
     if (!rc)
-        rc = say_end(&t, err);
+        rc = say_train_end(&t, err);
     json_decref(t.losses);
     json_decref(t.spec_json);
     free(t.bound);

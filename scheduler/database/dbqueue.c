@@ -33,7 +33,7 @@ static void push_front(struct dblist *l, struct dbitem *i)
 }
 
 /* Out of the list, where `at` points to it. */
-static struct dbitem *unlink_at(struct dblist *l, struct dbitem **at)
+static struct dbitem *unlink_item_at(struct dblist *l, struct dbitem **at)
 {
     struct dbitem *i = *at;
 
@@ -48,7 +48,7 @@ static struct dbitem *unlink_at(struct dblist *l, struct dbitem **at)
 
 struct dbitem *dblist_pop(struct dblist *l)
 {
-    return unlink_at(l, &l->head);
+    return unlink_item_at(l, &l->head);
 }
 
 void dblist_free(struct dblist *l)
@@ -93,7 +93,7 @@ struct dbitem *dbqueue_take(struct dbqueue *q, int64_t now_ns)
 
     while (*at && (*at)->after_ns > now_ns)
         at = &(*at)->next;
-    return unlink_at(&q->todo, at);
+    return unlink_item_at(&q->todo, at);
 }
 
 enum dbqueue_next dbqueue_settle(struct dbqueue *q, struct dbitem *i, int64_t now_ns)
@@ -121,7 +121,7 @@ void dbqueue_drop(struct dbqueue *q, uint64_t generation, struct dblist *dropped
 
     while (*at) {
         if ((*at)->op.generation == generation)
-            push_back(dropped, unlink_at(&q->todo, at));
+            push_back(dropped, unlink_item_at(&q->todo, at));
         else
             at = &(*at)->next;
     }

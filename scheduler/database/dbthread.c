@@ -54,7 +54,7 @@ static void run_one(struct dbthread *t, struct dbitem *i)
     }
 }
 
-static void *thread_main(void *arg)
+static void *dbthread_main(void *arg)
 {
     struct dbthread *t = arg;
     struct dbqueue *q = &t->queue;
@@ -117,7 +117,7 @@ int dbthread_new(struct sh_loop *l, const char *db_url, const char *app, size_t 
     if (rc)
         goto out;
     db_by_index(t->db); /* of jobs there may be none now, and a hundred thousand soon */
-    if (pthread_create(&t->thread, NULL, thread_main, t)) {
+    if (pthread_create(&t->thread, NULL, dbthread_main, t)) {
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "could not start the database thread");
         goto out;
     }

@@ -60,7 +60,8 @@ static const struct db_stmt SWEEP = {
     " ('UNLOADED', 'DELETED')",
     0};
 
-static int put(struct db *db, const struct db_stmt *s, const char *rows, struct sh_err *err)
+static int put_json_rows(struct db *db, const struct db_stmt *s, const char *rows,
+                         struct sh_err *err)
 {
     return rows ? db_exec(db, s, (const char *const[]){rows}, NULL, err) : SH_OK;
 }
@@ -84,15 +85,15 @@ static int report_tx(struct db *db, const void *arg, struct sh_err *err)
     int rc = store__fence(db, &r->fence, err);
 
     if (!rc)
-        rc = put(db, &RESET, r->resets, err);
+        rc = put_json_rows(db, &RESET, r->resets, err);
     if (!rc)
-        rc = put(db, &DROP, r->places, err);
+        rc = put_json_rows(db, &DROP, r->places, err);
     if (!rc)
-        rc = put(db, &PLACES, r->places, err);
+        rc = put_json_rows(db, &PLACES, r->places, err);
     if (!rc)
-        rc = put(db, &MEASURED, r->measured, err);
+        rc = put_json_rows(db, &MEASURED, r->measured, err);
     if (!rc)
-        rc = put(db, &EXECS, r->execs, err);
+        rc = put_json_rows(db, &EXECS, r->execs, err);
     if (!rc)
         rc = put_arrivals(db, r, err);
     if (!rc && r->with_sweep)

@@ -25,7 +25,7 @@ static const struct db_stmt SHARE_PUT = {
     " usage_ns = excluded.usage_ns",
     3};
 
-static int put_row(struct sh_buf *b, const struct store_share *r, struct sh_err *err)
+static int put_share_row(struct sh_buf *b, const struct store_share *r, struct sh_err *err)
 {
     struct store_num most;
 
@@ -47,7 +47,7 @@ static int share_tx(struct db *db, const void *arg, struct sh_err *err)
 
     sh_buf_init(&rows, MAX_TEXT);
     for (size_t i = 0; i < w->n && !rc; i++)
-        rc = put_row(&rows, &w->rows[i], err);
+        rc = put_share_row(&rows, &w->rows[i], err);
     if (!rc)
         rc = sh_buf_puts(&rows, w->n ? "]" : "[]", err);
     if (!rc)

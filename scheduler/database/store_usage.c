@@ -50,8 +50,8 @@ static const struct db_stmt USAGE_JOBS = {
     " GROUP BY 1, 2, 3, 4" ADD_TO,
     5};
 
-static int put_row(struct sh_buf cols[N_COLS], bool first, const struct msg_usage_row *r,
-                   int64_t waited_s, struct sh_err *err)
+static int put_usage_row(struct sh_buf cols[N_COLS], bool first, const struct msg_usage_row *r,
+                         int64_t waited_s, struct sh_err *err)
 {
     const int64_t v[N_COLS] = {0,          r->id,  r->age_s + waited_s, r->gpu_ns, r->requests,
                                r->samples, r->step};
@@ -64,8 +64,8 @@ static int put_row(struct sh_buf cols[N_COLS], bool first, const struct msg_usag
 }
 
 /* Those of one kind. */
-static int add_rows(struct db *db, const struct store_usage *u, enum msg_usage_kind kind,
-                    struct sh_err *err)
+static int add_usage_rows(struct db *db, const struct store_usage *u, enum msg_usage_kind kind,
+                          struct sh_err *err)
 {
     int64_t waited_s = (sh_clock_ns() - u->heard_ns) / SH_S(1);
     struct sh_buf c[N_COLS];
@@ -77,7 +77,7 @@ static int add_rows(struct db *db, const struct store_usage *u, enum msg_usage_k
     for (size_t i = 0; i < u->n && !rc; i++) {
         if (u->rows[i].kind != kind)
             continue;
-        rc = put_row(c, !any, &u->rows[i], waited_s, err);
+        rc = put_usage_row(c, !any, &u->rows[i], waited_s, err);
         any = true;
     }
     for (size_t i = 0; i < N_COLS && any && !rc; i++)
@@ -107,9 +107,9 @@ static int usage_tx(struct db *db, const void *arg, struct sh_err *err)
         rc = db_exec(db, &USAGE_NUMBER,
                      (const char *const[]){u->source, store__i64(&number, u->number)}, &r, err);
     if (!rc && db_affected(r) == 1) { /* else it was counted before */
-        rc = add_rows(db, u, MSG_USAGE_RUNS, err);
+        rc = add_usage_rows(db, u, MSG_USAGE_RUNS, err);
         if (!rc)
-            rc = add_rows(db, u, MSG_USAGE_JOB, err);
+            rc = add_usage_rows(db, u, MSG_USAGE_JOB, err);
     }
     db_res_free(r);
     return rc;

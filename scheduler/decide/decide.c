@@ -89,7 +89,7 @@ static int by_rank(const void *a, const void *b)
     return (x->i > y->i) - (x->i < y->i);
 }
 
-static void rank(struct work *w)
+static void rank_requests(struct work *w)
 {
     const struct snapshot *in = w->in;
 
@@ -149,7 +149,7 @@ static int64_t added_ns(const struct work *w, const struct snap_request *r, uint
     return SH_MAX(whole, 0);
 }
 
-static void charge(struct work *w, const struct snap_request *r, uint32_t e)
+static void charge_exec(struct work *w, const struct snap_request *r, uint32_t e)
 {
     const struct snapshot *in = w->in;
     uint32_t *have = &w->samples[(size_t)r->model * in->n_execs + e];
@@ -161,7 +161,7 @@ static void charge(struct work *w, const struct snap_request *r, uint32_t e)
     *have += r->batch;
 }
 
-static void refuse(struct work *w, uint32_t i, struct decision *d)
+static void refuse_request(struct work *w, uint32_t i, struct decision *d)
 {
     d->kind = DECISION_REFUSE;
     d->request = i;
@@ -177,7 +177,7 @@ struct offer { /* what letting a request in at an executor would mean */
     bool is_beyond;  /* it would be in time, but has no part in that time */
 };
 
-static void refuse_late(struct work *w, uint32_t i, const struct offer *o, uint32_t bring)
+static void refuse_late_request(struct work *w, uint32_t i, const struct offer *o, uint32_t bring)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
@@ -190,11 +190,11 @@ static void refuse_late(struct work *w, uint32_t i, const struct offer *o, uint3
         decide__run_ns(in, r->model, r->batch) > r->limit_ns - r->arrived_ns - in->margin_ns;
     if (!d.is_alone_too_slow)
         d.retry_after_ms = SH_MIN(o->late_ns / SH_MS(1) + 1, RETRY_MAX_MS);
-    refuse(w, i, &d);
+    refuse_request(w, i, &d);
 }
 
-static bool is_better(const struct work *w, uint32_t model, const struct offer *a,
-                      const struct offer *b)
+static bool is_better_offer(const struct work *w, uint32_t model, const struct offer *a,
+                            const struct offer *b)
 {
     const struct snapshot *in = w->in;
     uint64_t ra = decide__place(in, model, a->exec)->resident_bytes;
@@ -247,7 +247,7 @@ void decide__bring(struct work *w, uint32_t model, uint32_t e)
         *arrives = w->plans[e].lane_ns += decide__missing_ns(w->in, model, e);
 }
 
-static void take(struct work *w, uint32_t i, uint32_t e)
+static void take_on_exec(struct work *w, uint32_t i, uint32_t e)
 {
     const struct snap_request *r = &w->in->requests[i];
     struct look at = decide__look_at(w, e);
@@ -255,7 +255,7 @@ static void take(struct work *w, uint32_t i, uint32_t e)
     decide__bring(w, r->model, e);
     w->exec[i] = e;
     if (r->limit_ns == SNAP_NO_DEADLINE) {
-        charge(w, r, e);
+        charge_exec(w, r, e);
         return;
     }
     w->plans[e].n_placed++;
@@ -276,7 +276,7 @@ static int64_t displaced_ns(const struct work *w, uint32_t e, int64_t added_ns)
 }
 
 /* Leaves everything as it was. */
-static struct offer offer(struct work *w, uint32_t i, uint32_t e)
+static struct offer offer_of(struct work *w, uint32_t i, uint32_t e)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
@@ -342,9 +342,9 @@ static void let_in(struct work *w, uint32_t i, const struct offer *o, bool is_pr
 
     if (is_probe) {
         w->exec[i] = o->exec;
-        charge(w, r, o->exec);
+        charge_exec(w, r, o->exec);
     } else {
-        take(w, i, o->exec);
+        take_on_exec(w, i, o->exec);
     }
     decide__add(w->out, &(struct decision){.kind = DECISION_PLACE,
                                            .request = i,
@@ -400,11 +400,11 @@ static void turn_away(struct work *w, uint32_t i, const struct offer *o)
     to = spread_to(w, r->model, o->exec);
     if (to != SNAP_NONE)
         decide__bring(w, r->model, to);
-    refuse_late(w, i, o, to);
+    refuse_late_request(w, i, o, to);
 }
 
 /* No executor has its model. It stays where it is if one will have it soon enough. */
-static void wait_for_model(struct work *w, uint32_t i, bool any_up)
+static void wait_for_missing(struct work *w, uint32_t i, bool any_up)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
@@ -419,7 +419,7 @@ static void wait_for_model(struct work *w, uint32_t i, bool any_up)
                          .predicted_ns = in->now_ns - r->arrived_ns};
 
     if (in->now_ns >= r->wait_ns || m->expected_ns > SH_MIN(r->wait_ns, r->limit_ns))
-        refuse(w, i, &d);
+        refuse_request(w, i, &d);
     else if (!r->waits)
         decide__add(w->out, &(struct decision){.kind = DECISION_WAIT,
                                                .request = i,
@@ -428,7 +428,7 @@ static void wait_for_model(struct work *w, uint32_t i, bool any_up)
                                                .reason = d.reason});
 }
 
-static void place(struct work *w, uint32_t i)
+static void place_request(struct work *w, uint32_t i)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
@@ -442,19 +442,19 @@ static void place(struct work *w, uint32_t i)
         any_shut |= in->execs[e].up && decide__place(in, r->model, e)->is_shut;
         if (!in->execs[e].up || !takes(in, r->model, e))
             continue;
-        o = offer(w, i, e);
-        if (best.exec == SNAP_NONE || is_better(w, r->model, &o, &best))
+        o = offer_of(w, i, e);
+        if (best.exec == SNAP_NONE || is_better_offer(w, r->model, &o, &best))
             best = o;
     }
     if (best.exec == SNAP_NONE && any_shut)
-        refuse(w, i,
-               &(struct decision){.exec = SNAP_NONE,
-                                  .rc = SH_E_UNAVAILABLE,
-                                  .reason = DECIDE_THRASHING,
-                                  .retry_after_ms = RETRY_SOON_MS,
-                                  .predicted_ns = in->now_ns - r->arrived_ns});
+        refuse_request(w, i,
+                       &(struct decision){.exec = SNAP_NONE,
+                                          .rc = SH_E_UNAVAILABLE,
+                                          .reason = DECIDE_THRASHING,
+                                          .retry_after_ms = RETRY_SOON_MS,
+                                          .predicted_ns = in->now_ns - r->arrived_ns});
     else if (best.exec == SNAP_NONE)
-        wait_for_model(w, i, any_up);
+        wait_for_missing(w, i, any_up);
     else if (best.late_ns > 0)
         turn_away(w, i, &best);
     else
@@ -465,19 +465,19 @@ static void place(struct work *w, uint32_t i)
 static void promise_again(struct work *w, uint32_t i)
 {
     const struct snap_request *r = &w->in->requests[i];
-    const struct offer o = offer(w, i, r->exec);
+    const struct offer o = offer_of(w, i, r->exec);
 
     if (o.late_ns <= 0)
         let_in(w, i, &o, false);
     else if (r->batch > 1 ||
              (r->limit_ns < r->let_in_ns && !has_nothing_before(w, r->model, r->exec)))
-        refuse_late(w, i, &o, SNAP_NONE);
+        refuse_late_request(w, i, &o, SNAP_NONE);
     else
-        charge(w, r, r->exec); /* it may still come to its turn where that breaks no promise */
+        charge_exec(w, r, r->exec); /* it may still come to its turn where that breaks no promise */
 }
 
 /* Gives up who can no longer be in time, even as the next run. */
-static void give_up(struct work *w)
+static void give_up_doubtful(struct work *w)
 {
     const struct snapshot *in = w->in;
 
@@ -486,8 +486,8 @@ static void give_up(struct work *w)
         int64_t alone_ns = in->now_ns + decide__run_ns(in, r->model, r->batch);
 
         if (r->exec != SNAP_NONE && r->state == SNAP_READY && alone_ns > r->limit_ns)
-            refuse_late(w, i, &(struct offer){r->exec, alone_ns, alone_ns - r->limit_ns, false},
-                        SNAP_NONE);
+            refuse_late_request(
+                w, i, &(struct offer){r->exec, alone_ns, alone_ns - r->limit_ns, false}, SNAP_NONE);
     }
 }
 
@@ -505,7 +505,7 @@ static void queue(struct work *w, uint32_t k)
 }
 
 /* In order: places what is new, counts what is placed. */
-static void admit(struct work *w)
+static void admit_requests(struct work *w)
 {
     const struct snapshot *in = w->in;
 
@@ -516,9 +516,9 @@ static void admit(struct work *w)
         if (w->done[i])
             continue;
         if (r->exec == SNAP_NONE)
-            place(w, i);
+            place_request(w, i);
         else if (r->limit_ns == SNAP_NO_DEADLINE)
-            charge(w, r, r->exec);
+            charge_exec(w, r, r->exec);
         else if (!r->promised && r->state == SNAP_READY && in->execs[r->exec].up &&
                  decide__place(in, r->model, r->exec)->ready)
             promise_again(w, i);
@@ -529,7 +529,7 @@ static void admit(struct work *w)
 }
 
 /* Room for n things of a size, behind those that were laid out before. */
-static size_t lay_out(size_t *at, size_t n, size_t size)
+static size_t lay_out_array(size_t *at, size_t n, size_t size)
 {
     size_t begin = SH_ALIGN_UP(*at, sizeof(int64_t));
 
@@ -537,7 +537,7 @@ static size_t lay_out(size_t *at, size_t n, size_t size)
     return begin;
 }
 
-static int room(struct work *w, struct sh_err *err)
+static int make_work_room(struct work *w, struct sh_err *err)
 {
     const size_t n = w->in->n_requests, n_execs = w->in->n_execs, n_models = w->in->n_models;
 #define EACH_ARRAY(X)                \
@@ -567,7 +567,7 @@ static int room(struct work *w, struct sh_err *err)
     int rc;
 #undef ONE
 
-#define SIZE(what, count) at[k++] = lay_out(&bytes, (count), sizeof(*w->what));
+#define SIZE(what, count) at[k++] = lay_out_array(&bytes, (count), sizeof(*w->what));
     EACH_ARRAY(SIZE)
 #undef SIZE
     rc = decide__scratch(w->out, bytes, (void **)&p, err);
@@ -584,15 +584,15 @@ static int room(struct work *w, struct sh_err *err)
 static int decide_requests(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 {
     struct work w = {.in = in, .out = out};
-    int rc = room(&w, err);
+    int rc = make_work_room(&w, err);
 
     if (rc)
         return rc;
     plan_execs(&w);
-    give_up(&w);
+    give_up_doubtful(&w);
     due__init(&w);
-    rank(&w);
-    admit(&w);
+    rank_requests(&w);
+    admit_requests(&w);
     for (uint32_t e = 0; e < in->n_execs; e++)
         if (in->execs[e].up)
             decide__dispatch(&w, e);

@@ -58,7 +58,7 @@ enum way {
     N_WAYS
 };
 
-static bool counts(const struct work *w, const struct look *at, uint32_t i)
+static bool counts_in_look(const struct work *w, const struct look *at, uint32_t i)
 {
     return !w->done[i] && (!at->ready_only || req(w, i)->state == SNAP_READY || i == at->newcomer);
 }
@@ -76,7 +76,7 @@ static void link_models(struct work *w, const struct look *at)
         w->last_of_model[req(w, i)->model] = SNAP_NONE;
         w->is_warm[req(w, i)->model] = false;
         w->next_same[i] = SNAP_NONE;
-        w->taken[i] = !counts(w, at, i);
+        w->taken[i] = !counts_in_look(w, at, i);
     }
     for (uint32_t i = first; i != SNAP_NONE; i = w->next_due[i]) {
         uint32_t *last = &w->last_of_model[req(w, i)->model];
@@ -119,7 +119,7 @@ static uint32_t least_size(const struct snapshot *in, const struct snap_request 
 }
 
 /* What is known of r's shape: it follows from the model and from how much time r has. */
-static struct due_shape *shape_of(const struct work *w, const struct snap_request *r)
+static struct due_shape *due_shape_of(const struct work *w, const struct snap_request *r)
 {
     struct due_shape *known = &w->shapes[r->model];
     const int64_t within_ns = r->limit_ns - r->arrived_ns;
@@ -133,7 +133,7 @@ uint32_t due__room(const struct work *w, uint32_t i)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = req(w, i);
-    struct due_shape *shape = shape_of(w, r);
+    struct due_shape *shape = due_shape_of(w, r);
     double n_execs = 0;
 
     if (shape->room)
@@ -146,7 +146,7 @@ uint32_t due__room(const struct work *w, uint32_t i)
 
 uint32_t due__ahead(const struct work *w, uint32_t i)
 {
-    struct due_shape *shape = shape_of(w, req(w, i));
+    struct due_shape *shape = due_shape_of(w, req(w, i));
 
     if (!shape->ahead)
         shape->ahead = least_size(w->in, req(w, i), INFINITY);
@@ -220,8 +220,8 @@ static uint32_t next_in(const struct work *w, uint32_t *next, uint32_t i)
  * limit, and what is kept free before it as far as it is. Who is of its model but finds no room in
  * it cannot join. Whose limit is later by the longest run changes nothing any more. slack: by so
  * much this run may end later. */
-static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, enum way way,
-                          int64_t now_end, int64_t slack)
+static int64_t latest_end_beside(const struct work *w, uint32_t e, uint32_t h, enum way way,
+                                 int64_t now_end, int64_t slack)
 {
     const uint32_t most = decide__most(w->in, req(w, h)->model);
     int64_t latest = req(w, h)->limit_ns;
@@ -251,8 +251,8 @@ static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, enum way
 
 /* The run of h and those who join it, in w->run; when it is over. before_slack: by so much it may
  * begin later. */
-static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_t start_ns,
-                    int64_t before_slack, int64_t *slack, uint32_t *n_out)
+static int64_t fill_due_run(struct work *w, uint32_t e, uint32_t h, enum way way, int64_t start_ns,
+                            int64_t before_slack, int64_t *slack, uint32_t *n_out)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *head = req(w, h);
@@ -264,7 +264,7 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
 
     w->run[0] = h;
     if (next_in(w, w->next_same, h) != SNAP_NONE && run.batch < most)
-        limit = latest_end(w, e, h, way, alone, predict_slack(before_slack, *slack));
+        limit = latest_end_beside(w, e, h, way, alone, predict_slack(before_slack, *slack));
     while (run.batch < most && (i = next_in(w, w->next_same, i)) != SNAP_NONE) {
         const struct snap_request *r = req(w, i);
         int64_t end, keep = 0;
@@ -334,7 +334,8 @@ struct course { /* of a look */
 };
 
 /* The run of h and those who join it, or nothing if h is late. */
-static void go_on(struct work *w, const struct look *at, enum way way, uint32_t h, struct course *c)
+static void go_on_with_run(struct work *w, const struct look *at, enum way way, uint32_t h,
+                           struct course *c)
 {
     const double reserve = w->plans[at->exec].reserve;
     const struct snap_request *r = req(w, h);
@@ -346,7 +347,7 @@ static void go_on(struct work *w, const struct look *at, enum way way, uint32_t 
     w->is_lost[h] = w->taken[h] = end > r->limit_ns;
     if (w->is_lost[h])
         return;
-    c->t = fill(w, at->exec, h, way, c->t, c->slack, &more, &n);
+    c->t = fill_due_run(w, at->exec, h, way, c->t, c->slack, &more, &n);
     c->slack = predict_slack(c->slack, more);
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t i = w->run[k];
@@ -362,7 +363,7 @@ static void go_on(struct work *w, const struct look *at, enum way way, uint32_t 
     w->run += n; /* the first run stays where it is */
 }
 
-static uint32_t look(struct work *w, const struct look *at, enum way way)
+static uint32_t look_at_order(struct work *w, const struct look *at, enum way way)
 {
     struct course c = {at->start_ns, at->slack_ns, 0};
 
@@ -372,7 +373,7 @@ static uint32_t look(struct work *w, const struct look *at, enum way way)
         if (w->taken[w->first_left])
             w->first_left = w->next_due[w->first_left];
         else
-            go_on(w, at, way, next_up(w, at->exec, w->first_left, c.t), &c);
+            go_on_with_run(w, at, way, next_up(w, at->exec, w->first_left, c.t), &c);
     }
     w->run -= c.n_first;
     w->plans[at->exec].due_end_ns = c.t;
@@ -401,7 +402,7 @@ int64_t due__broken_ns(const struct work *w, const struct look *at)
         const int64_t may = SH_MAX(w->kept_ns[i], req(w, i)->limit_ns - w->in->margin_ns);
         const bool lost = w->is_lost[i] && !w->was_lost[i];
 
-        if (counts(w, at, i) && w->kept_ns[i] != INT64_MAX)
+        if (counts_in_look(w, at, i) && w->kept_ns[i] != INT64_MAX)
             worst = SH_MAX(worst, SH_MAX(w->end_ns[i] - may, (int64_t)lost));
     }
     return worst;
@@ -415,7 +416,7 @@ uint32_t due__look(struct work *w, const struct look *at)
     enum way best = FILL_WITH_ROOM;
 
     for (enum way way = FILL_WITH_ROOM; way <= last; way++) {
-        const uint32_t n = look(w, at, way);
+        const uint32_t n = look_at_order(w, at, way);
         const int64_t broken = due__broken_ns(w, at);
 
         if (broken <= 0)
@@ -424,7 +425,7 @@ uint32_t due__look(struct work *w, const struct look *at)
             best = way;
         least = SH_MIN(least, broken);
     }
-    return look(w, at, best);
+    return look_at_order(w, at, best);
 }
 
 static int by_limit_down(const void *a, const void *b)

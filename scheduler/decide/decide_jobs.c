@@ -49,15 +49,15 @@ static int set_jobs(struct built *b, struct sh_err *err)
     return rc;
 }
 
-static bool fits(const void *arg, uint64_t version, const struct jobpool_slot *x)
+static bool fits_slot(const void *arg, uint64_t version, const struct jobpool_slot *x)
 {
     const struct built *b = arg;
 
     return !(b->in->execs[x - b->slots].unfit >> version & 1);
 }
 
-static int build(struct built *b, const struct snapshot *in, struct decisions *out,
-                 struct sh_err *err)
+static int build_pool(struct built *b, const struct snapshot *in, struct decisions *out,
+                      struct sh_err *err)
 {
     const size_t at_tenants = in->n_execs * sizeof(*b->slots);
     const size_t at_jobs = at_tenants + in->n_tenants * sizeof(*b->tenants);
@@ -66,7 +66,7 @@ static int build(struct built *b, const struct snapshot *in, struct decisions *o
 
     *b = (struct built){.in = in,
                         .q.min_run_ns = in->min_run_ns,
-                        .q.fits = fits,
+                        .q.fits = fits_slot,
                         .q.fits_arg = b,
                         .q.at.now_ns = in->now_ns};
     if (rc)
@@ -95,7 +95,7 @@ int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order
                  struct sh_err *err)
 {
     struct built b;
-    int rc = build(&b, in, d, err);
+    int rc = build_pool(&b, in, d, err);
     struct jobpool_job *j;
 
     *n = 0;
@@ -105,8 +105,8 @@ int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order
     return rc;
 }
 
-static void add(const struct built *b, struct decisions *out, enum decision_kind kind,
-                const struct jobpool_job *j, enum decide_reason why)
+static void add_decision(const struct built *b, struct decisions *out, enum decision_kind kind,
+                         const struct jobpool_job *j, enum decide_reason why)
 {
     const uint32_t i = (uint32_t)(j - b->jobs);
     const uint32_t first = (uint32_t)out->n_members;
@@ -138,10 +138,10 @@ static void add_taken(struct built *b, struct decisions *out)
         turned = j;
     }
     for (struct jobpool_job *j = turned; j; j = j->next_taken)
-        add(b, out, DECISION_WAIT, j, jobpool_why(&b->q, j));
+        add_decision(b, out, DECISION_WAIT, j, jobpool_why(&b->q, j));
 }
 
-static int share(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+static int share_slots(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 {
     double slots = 0;
     int rc = decide_shares_room(out, in->n_tenants, err);
@@ -164,23 +164,23 @@ static int share(const struct snapshot *in, struct decisions *out, struct sh_err
 int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 {
     struct built b;
-    int rc = share(in, out, err);
+    int rc = share_slots(in, out, err);
 
     if (rc)
         return rc;
-    rc = build(&b, in, out, err);
+    rc = build_pool(&b, in, out, err);
     if (rc)
         goto out;
     jobpool_decide(&b.q);
     for (const struct jobpool_job *j = b.q.started; j; j = j->next_moved)
-        add(&b, out, DECISION_START, j, DECIDE_NONE);
+        add_decision(&b, out, DECISION_START, j, DECIDE_NONE);
     for (const struct jobpool_job *j = b.q.stopped; j; j = j->next_moved)
-        add(&b, out, DECISION_SUSPEND, j, j->why);
+        add_decision(&b, out, DECISION_SUSPEND, j, j->why);
     jobpool_look(&b.q, in->n_execs);
     add_taken(&b, out);
     for (size_t i = 0; i < in->n_jobs; i++)
         if (b.jobs[i].f.is.state == SNAP_QUEUED && !b.jobs[i].taken)
-            add(&b, out, DECISION_WAIT, &b.jobs[i], jobpool_why(&b.q, &b.jobs[i]));
+            add_decision(&b, out, DECISION_WAIT, &b.jobs[i], jobpool_why(&b.q, &b.jobs[i]));
 out:
     built_fini(&b);
     return rc;

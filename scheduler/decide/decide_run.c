@@ -7,8 +7,8 @@
 /* The latest end of the run that leaves every other request on e, of at least this priority, its
  * deadline, and what is kept free before it as far as it is; those that miss theirs even if the run
  * ended at now_end do not count. slack: by so much the run may end later. */
-static int64_t latest_end(const struct work *w, uint32_t e, uint32_t head, int64_t now_end,
-                          int64_t slack)
+static int64_t latest_end_behind(const struct work *w, uint32_t e, uint32_t head, int64_t now_end,
+                                 int64_t slack)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *h = &in->requests[head];
@@ -29,7 +29,7 @@ static int64_t latest_end(const struct work *w, uint32_t e, uint32_t head, int64
     return limit;
 }
 
-static void add_member(struct work *w, struct decision *d, uint32_t i)
+static void add_run_member(struct work *w, struct decision *d, uint32_t i)
 {
     w->out->members[w->out->n_members++] = i; /* each is in one run at most */
     w->done[i] = true;
@@ -38,7 +38,7 @@ static void add_member(struct work *w, struct decision *d, uint32_t i)
 }
 
 /* Takes the last ones out again until at most `batch` samples are left. */
-static void cut(struct work *w, struct decision *d, uint32_t batch)
+static void cut_run(struct work *w, struct decision *d, uint32_t batch)
 {
     while (d->n && d->batch > batch) {
         uint32_t i = w->out->members[--w->out->n_members];
@@ -49,7 +49,7 @@ static void cut(struct work *w, struct decision *d, uint32_t batch)
     }
 }
 
-static struct run_of run_of(const struct work *w, const struct decision *d)
+static struct run_of run_of_decision(const struct work *w, const struct decision *d)
 {
     return (struct run_of){
         .exec = d->exec, .model = w->in->requests[d->request].model, .batch = d->batch};
@@ -70,23 +70,23 @@ static struct due due_of(const struct snapshot *in, const struct snap_request *r
     return (struct due){r->deadline_ns, SH_MAX(r->deadline_ns - in->margin_ns, end + slack)};
 }
 
-static struct due both(struct due a, struct due b)
+static struct due due_of_both(struct due a, struct due b)
 {
     return (struct due){SH_MIN(a.end_ns, b.end_ns), SH_MIN(a.slow_end_ns, b.slow_end_ns)};
 }
 
 /* Those behind k in the order join while nobody misses a deadline by it. */
-static void grow(struct work *w, struct decision *d, uint32_t k, int64_t start_ns)
+static void grow_run(struct work *w, struct decision *d, uint32_t k, int64_t start_ns)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *h = &in->requests[d->request];
     const uint32_t most = decide__most(in, h->model);
     const double reserve = w->plans[d->exec].reserve;
-    struct run_of run = run_of(w, d);
+    struct run_of run = run_of_decision(w, d);
     int64_t slack, end = decide__end_ns(w, &run, start_ns, &slack);
     struct due all = due_of(in, h, end, slack, reserve);
 
-    all.end_ns = SH_MIN(all.end_ns, latest_end(w, d->exec, d->request, end, slack));
+    all.end_ns = SH_MIN(all.end_ns, latest_end_behind(w, d->exec, d->request, end, slack));
     while (d->batch < most && (k = w->next_ready[k]) != SNAP_NONE) {
         uint32_t i = w->order[k].i;
         const struct snap_request *r = &in->requests[i];
@@ -96,21 +96,21 @@ static void grow(struct work *w, struct decision *d, uint32_t k, int64_t start_n
             continue;
         run.batch = r->batch;
         end = decide__end_ns(w, &run, start_ns, &slack);
-        due = both(all, due_of(in, r, end, slack, reserve));
+        due = due_of_both(all, due_of(in, r, end, slack, reserve));
         run.batch = d->batch + r->batch;
         end = decide__end_ns(w, &run, start_ns, &slack);
         slack = decide__heed(r, SH_MIN(h->deadline_ns, r->deadline_ns), slack, reserve);
         if (end > due.end_ns || end + slack > due.slow_end_ns)
             continue;
         all = due;
-        add_member(w, d, i);
+        add_run_member(w, d, i);
     }
 }
 
 /* Do all promises stand that stood, if e goes on behind the run d? */
 static bool stands(struct work *w, const struct decision *d, int64_t start_ns, int64_t slack_ns)
 {
-    const struct run_of run = run_of(w, d);
+    const struct run_of run = run_of_decision(w, d);
     struct look at = {.exec = d->exec, .ready_only = true, .newcomer = SNAP_NONE};
     int64_t slack;
 
@@ -123,15 +123,15 @@ static bool stands(struct work *w, const struct decision *d, int64_t start_ns, i
 }
 
 /* The kth of the order leads a run of as many as may join it. */
-static void gather(struct work *w, struct decision *d, uint32_t k, int64_t start_ns)
+static void gather_run(struct work *w, struct decision *d, uint32_t k, int64_t start_ns)
 {
     d->request = w->order[k].i;
-    add_member(w, d, d->request);
-    grow(w, d, k, start_ns);
+    add_run_member(w, d, d->request);
+    grow_run(w, d, k, start_ns);
     if (d->n > 1)
-        cut(w, d,
-            SH_MAX(decide__whole(w->in, w->in->requests[d->request].model, d->batch),
-                   w->in->requests[d->request].batch));
+        cut_run(w, d,
+                SH_MAX(decide__whole(w->in, w->in->requests[d->request].model, d->batch),
+                       w->in->requests[d->request].batch));
 }
 
 /* Takes the last ones out again until no promise is broken; d->n = 0: the first alone would. */
@@ -140,7 +140,7 @@ static void cut_to_promises(struct work *w, struct decision *d, const struct loo
     while (d->n && !stands(w, d, at->start_ns, at->slack_ns)) {
         const uint32_t head = w->in->requests[d->request].batch;
 
-        cut(w, d, d->n == 1 ? 0 : SH_MAX(1u << (predict_bucket(d->batch) - 1), head));
+        cut_run(w, d, d->n == 1 ? 0 : SH_MAX(1u << (predict_bucket(d->batch) - 1), head));
     }
 }
 
@@ -151,10 +151,10 @@ static void form_due_run(struct work *w, struct decision *d, const struct look *
 
     d->request = n ? w->run[0] : SNAP_NONE;
     for (uint32_t k = 0; k < n; k++)
-        add_member(w, d, w->run[k]);
+        add_run_member(w, d, w->run[k]);
 }
 
-static bool is_free(const struct work *w, const struct look *at)
+static bool is_exec_free(const struct work *w, const struct look *at)
 {
     return !w->in->execs[at->exec].n_runs && at->start_ns == w->plans[at->exec].start_ns;
 }
@@ -166,7 +166,7 @@ static bool is_too_early(const struct work *w, uint32_t i, const struct look *at
     const struct run_of run = {.exec = at->exec, .model = r->model, .batch = r->batch};
     int64_t slack;
 
-    return !is_free(w, at) && r->limit_ns != SNAP_NO_DEADLINE &&
+    return !is_exec_free(w, at) && r->limit_ns != SNAP_NO_DEADLINE &&
            decide__end_ns(w, &run, at->start_ns, &slack) > r->limit_ns;
 }
 
@@ -176,7 +176,7 @@ static bool is_held_back(const struct work *w, const struct decision *d, const s
 {
     const struct snap_request *h = &w->in->requests[d->request];
 
-    if (!d->n || is_free(w, at))
+    if (!d->n || is_exec_free(w, at))
         return false;
     return (w->in->execs[at->exec].has_modest && !h->is_modest) ||
            (h->limit_ns != SNAP_NO_DEADLINE && d->batch < due__ahead(w, d->request));
@@ -194,13 +194,13 @@ static bool may_lead(const struct work *w, uint32_t k, const struct look *at)
 
 /* What was gathered shrinks until it breaks no promise. If what is left is held back, those behind
  * it of its model are as well. */
-static void settle(struct work *w, struct decision *d, const struct look *at)
+static void settle_run(struct work *w, struct decision *d, const struct look *at)
 {
     cut_to_promises(w, d, at);
     if (!is_held_back(w, d, at))
         return;
     w->held[w->in->requests[d->request].model] = HELD;
-    cut(w, d, 0);
+    cut_run(w, d, 0);
 }
 
 /* Is a run of that model held back, of those before the kth of the order? All of them are too small
@@ -213,8 +213,8 @@ static bool any_held(struct work *w, struct decision *d, uint32_t model, uint32_
          k = w->next_ready[k]) {
         if (w->in->requests[w->order[k].i].model != model || !may_lead(w, k, at))
             continue;
-        gather(w, d, k, at->start_ns);
-        settle(w, d, at);
+        gather_run(w, d, k, at->start_ns);
+        settle_run(w, d, at);
     }
     return w->held[model] == HELD;
 }
@@ -225,19 +225,19 @@ static void try_run(struct work *w, struct decision *d, uint32_t k, const struct
 {
     const uint32_t model = w->in->requests[w->order[k].i].model;
 
-    gather(w, d, k, at->start_ns);
+    gather_run(w, d, k, at->start_ns);
     if (w->held[model] != ASKED && is_held_back(w, d, at)) {
         w->held[model] = PERHAPS;
-        cut(w, d, 0);
+        cut_run(w, d, 0);
         return;
     }
     if (w->held[model] == PERHAPS) {
-        cut(w, d, 0);
+        cut_run(w, d, 0);
         if (any_held(w, d, model, k, at))
             return;
-        gather(w, d, k, at->start_ns);
+        gather_run(w, d, k, at->start_ns);
     }
-    settle(w, d, at);
+    settle_run(w, d, at);
 }
 
 /* The next run of e, if there is one: d->n > 0. */
@@ -259,7 +259,7 @@ static void next_run(struct work *w, struct decision *d, const struct look *at)
         return;
     form_due_run(w, d, at);
     if (is_held_back(w, d, at))
-        cut(w, d, 0);
+        cut_run(w, d, 0);
 }
 
 void decide__dispatch(struct work *w, uint32_t e)
@@ -281,7 +281,7 @@ void decide__dispatch(struct work *w, uint32_t e)
         next_run(w, &d, &at);
         if (!d.n)
             return;
-        run = run_of(w, &d);
+        run = run_of_decision(w, &d);
         end = decide__end_ns(w, &run, at.start_ns, &slack);
         d.predicted_ns = end - at.start_ns;
         d.slack_ns = slack;

@@ -14,7 +14,7 @@ static double fade(const struct demand *d, int64_t now_ns)
 }
 
 /* Another one of its tenant; NULL: there is none. */
-static struct demand_of *beside(struct demand *d, const struct demand_of *x)
+static struct demand_of *beside_of_tenant(struct demand *d, const struct demand_of *x)
 {
     for (uint32_t i = 0; i < d->n; i++)
         if (d->of[i].tenant == x->tenant && &d->of[i] != x)
@@ -31,14 +31,14 @@ static struct demand_of *least_of(struct demand *d, const int64_t *tenant, bool 
         struct demand_of *x = &d->of[i];
 
         if ((!tenant || x->tenant == *tenant) && (!least || x->ns < least->ns) &&
-            (alone || beside(d, x)))
+            (alone || beside_of_tenant(d, x)))
             least = x;
     }
     return least;
 }
 
 /* One that is free: what it stood for goes to another one of its tenant, if there is one. */
-static struct demand_of *make_room(struct demand *d, int64_t tenant)
+static struct demand_of *make_demand_room(struct demand *d, int64_t tenant)
 {
     struct demand_of *x;
 
@@ -48,7 +48,7 @@ static struct demand_of *make_room(struct demand *d, int64_t tenant)
     if (!x)
         x = least_of(d, NULL, false);
     if (x) {
-        beside(d, x)->ns += x->ns;
+        beside_of_tenant(d, x)->ns += x->ns;
         return x;
     }
     x = least_of(d, NULL, true);
@@ -56,14 +56,14 @@ static struct demand_of *make_room(struct demand *d, int64_t tenant)
     return x;
 }
 
-static struct demand_of *find(struct demand *d, int64_t tenant, int64_t model)
+static struct demand_of *find_demand(struct demand *d, int64_t tenant, int64_t model)
 {
     struct demand_of *x;
 
     for (uint32_t i = 0; i < d->n; i++)
         if (d->of[i].tenant == tenant && d->of[i].model == model)
             return &d->of[i];
-    x = make_room(d, tenant);
+    x = make_demand_room(d, tenant);
     *x = (struct demand_of){.tenant = tenant, .model = model};
     return x;
 }
@@ -76,7 +76,7 @@ void demand_add(struct demand *d, int64_t tenant, int64_t model, double ns, int6
         d->of[i].ns *= by;
     d->at_ns = now_ns;
     d->sum_ns *= by;
-    find(d, tenant, model)->ns += ns;
+    find_demand(d, tenant, model)->ns += ns;
     d->sum_ns += ns;
 }
 
@@ -118,7 +118,7 @@ static bool is_enough(const struct demand *d, int64_t now_ns)
     return d->n < 2 || d->sum_ns * per_ns(d, now_ns) <= ROOM;
 }
 
-static void take_tenants(const struct demand *d, int64_t now_ns, struct tenants *out)
+static void take_tenant_demand(const struct demand *d, int64_t now_ns, struct tenants *out)
 {
     const double by = per_ns(d, now_ns);
 
@@ -146,7 +146,7 @@ struct demand_part demand_part(const struct demand *d, int64_t tenant, int64_t n
 
     if (is_enough(d, now_ns))
         return (struct demand_part){1, false};
-    take_tenants(d, now_ns, &all);
+    take_tenant_demand(d, now_ns, &all);
     for (uint32_t k = 0; k < all.n; k++)
         mine += all.ids[k] == tenant ? all.asks[k] : 0;
     if (all.each > 1 || mine <= all.each)
@@ -163,7 +163,7 @@ bool demand_has_modest(const struct demand *d, int64_t now_ns)
 
     if (is_enough(d, now_ns))
         return false;
-    take_tenants(d, now_ns, &all);
+    take_tenant_demand(d, now_ns, &all);
     for (uint32_t k = 0; k < all.n && all.each <= 1; k++)
         if (all.asks[k] <= all.each && all.asks[k] >= SEEN)
             return true;

@@ -118,7 +118,7 @@ static int64_t ends_ns(const struct jobpool_job *j)
     return j->place == PLACE_BACKOFF ? j->f.is.not_before_ns : j->guarded_until_ns;
 }
 
-static int by_time(const struct sh_tree_node *a, const struct sh_tree_node *b)
+static int by_end_time(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
     const struct jobpool_job *x = SH_TREE_OF(a, struct jobpool_job, timed);
     const struct jobpool_job *y = SH_TREE_OF(b, struct jobpool_job, timed);
@@ -188,7 +188,7 @@ static int by_wants(const struct sh_tree_node *a, const struct sh_tree_node *b)
 GIVES(0)
 GIVES(1)
 
-static int by_size(const struct sh_tree_node *a, const struct sh_tree_node *b)
+static int by_slot_size(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
     const struct jobpool_slot_facts *x = &SH_TREE_OF(a, struct jobpool_slot, by_size)->f;
     const struct jobpool_slot_facts *y = &SH_TREE_OF(b, struct jobpool_slot, by_size)->f;
@@ -197,7 +197,7 @@ static int by_size(const struct sh_tree_node *a, const struct sh_tree_node *b)
                                           : ORDER(x->index, y->index);
 }
 
-static int by_load(const struct sh_tree_node *a, const struct sh_tree_node *b)
+static int by_slot_load(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
     const struct jobpool_slot_facts *x = &SH_TREE_OF(a, struct jobpool_slot, by_load)->f;
     const struct jobpool_slot_facts *y = &SH_TREE_OF(b, struct jobpool_slot, by_load)->f;
@@ -227,9 +227,9 @@ static int by_off(const struct sh_tree_node *a, const struct sh_tree_node *b)
     return ORDER(x->id, y->id);
 }
 
-static const struct sh_tree_kind LINE = {by_line, NULL}, TIMES = {by_time, NULL},
+static const struct sh_tree_kind LINE = {by_line, NULL}, TIMES = {by_end_time, NULL},
                                  GROUPS = {by_key, NULL}, WANTS = {by_wants, NULL},
-                                 SLOTS = {by_size, NULL}, FREE = {by_load, sum_free};
+                                 SLOTS = {by_slot_size, NULL}, FREE = {by_slot_load, sum_free};
 const struct sh_tree_kind JOBPOOL_NEXT = {by_next, sum_next}, JOBPOOL_HEADS = {by_head, sum_heads},
                           JOBPOOL_GIVES[2] = {{by_gives_0, sum_gives_0}, {by_gives_1, sum_gives_1}},
                           JOBPOOL_RUNS = {by_way, sum_runs}, JOBPOOL_OFF = {by_off, NULL};
@@ -270,7 +270,8 @@ static void leave_tree(struct sh_tree *tree, const struct sh_tree_kind *k, struc
 }
 
 /* Its first job that may start; *least, *gpus: what the one needs that needs least. */
-static struct jobpool_job *head_of(const struct jobpool_tenant *t, uint64_t *least, uint32_t *gpus)
+static struct jobpool_job *head_of_tenant(const struct jobpool_tenant *t, uint64_t *least,
+                                          uint32_t *gpus)
 {
     struct jobpool_job *head = NULL;
 
@@ -333,7 +334,7 @@ static void sort_next(struct jobpool *q, struct jobpool_tenant *t)
 {
     uint64_t least;
     uint32_t gpus;
-    struct jobpool_job *head = head_of(t, &least, &gpus);
+    struct jobpool_job *head = head_of_tenant(t, &least, &gpus);
     const struct jobpool_rank none = {.share = 0};
     const struct jobpool_rank rank = head ? jobpool__rank(head) : none;
     const double load = jobpool__load(t);
@@ -593,7 +594,7 @@ static bool is_waiting(const struct jobpool_job *j)
 }
 
 /* Among those of its tenant that may give way, now or later. */
-static void run(struct jobpool *q, struct jobpool_job *j)
+static void enter_running(struct jobpool *q, struct jobpool_job *j)
 {
     const struct snap_job *is = &j->f.is;
     const int64_t least_ns = is->min_run_ns > 0 ? is->min_run_ns : q->min_run_ns;
@@ -640,7 +641,7 @@ void jobpool__enter(struct jobpool *q, struct jobpool_job *j, struct jobpool_gro
 
     tally(q, j, 1);
     if (!is_waiting(j)) {
-        run(q, j);
+        enter_running(q, j);
     } else if (g && is->not_before_ns > q->at.now_ns) {
         j->group = g;
         j->place = PLACE_BACKOFF;

@@ -121,7 +121,7 @@ static struct jobpool_job *next_job(const struct jobpool *q, uint64_t most_bytes
 }
 
 /* Of device memory: of the largest that is up. */
-static uint64_t largest(const struct jobpool *q)
+static uint64_t largest_slot(const struct jobpool *q)
 {
     const struct sh_tree_node *n = sh_tree_first(&q->slots);
 
@@ -176,7 +176,7 @@ void jobpool__take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken 
 
 struct jobpool_job *jobpool_next(struct jobpool *q)
 {
-    struct jobpool_job *j = is_closed(q) ? NULL : next_job(q, largest(q));
+    struct jobpool_job *j = is_closed(q) ? NULL : next_job(q, largest_slot(q));
 
     if (j)
         jobpool__take(q, j, TAKEN_LOOKED);
@@ -186,7 +186,7 @@ struct jobpool_job *jobpool_next(struct jobpool *q)
 /* ------------------------------------------------------------------ who starts */
 
 /* Charged at once, so that one tenant does not take every slot. */
-static void charge(struct jobpool *q, struct jobpool_tenant *t, uint32_t gpus)
+static void charge_tenant(struct jobpool *q, struct jobpool_tenant *t, uint32_t gpus)
 {
     if (!t->is_charged) {
         t->is_charged = true;
@@ -229,7 +229,7 @@ bool jobpool__fits(const struct jobpool *q, const struct jobpool_job *j,
     return !j->f.is.version || !q->fits || q->fits(q->fits_arg, j->f.is.version, x);
 }
 
-static void start(struct jobpool *q, struct jobpool_job *j, struct jobpool_slot *slots)
+static void start_pooled(struct jobpool *q, struct jobpool_job *j, struct jobpool_slot *slots)
 {
     j->slot = slots;
     for (struct jobpool_slot *x = slots; x; x = x->next) {
@@ -240,14 +240,14 @@ static void start(struct jobpool *q, struct jobpool_job *j, struct jobpool_slot 
     j->f.is.state = SNAP_STARTING;
     j->f.is.fills = q->kept && !j->f.is.is_fixed;
     jobpool__enter(q, j, NULL);
-    charge(q, j->f.tenant, jobpool__gpus(j));
+    charge_tenant(q, j->f.tenant, jobpool__gpus(j));
     jobpool__sort(q);
     j->next_moved = NULL;
     *q->end_started = j;
     q->end_started = &j->next_moved;
 }
 
-static void start_jobs(struct jobpool *q)
+static void start_next_jobs(struct jobpool *q)
 {
     struct jobpool_group *passed = NULL;
 
@@ -263,7 +263,7 @@ static void start_jobs(struct jobpool *q)
             break;
         slots = jobpool__free_slots(q, j);
         if (slots && (!q->kept || jobpool__may_fill(q, j))) {
-            start(q, j, slots);
+            start_pooled(q, j, slots);
             continue;
         }
         if (!q->kept && jobpool__gpus(j) > 1 && jobpool__is_possible(q, j)) {
@@ -440,9 +440,9 @@ static bool is_alone_unsorted(const struct jobpool *q, const struct jobpool_tena
 
 /* j, which is next, and those behind it of its tenant, up to the first of another. There may be
  * hundreds, so the tenant leaves its place among the others once for all of them. */
-static void take_row(struct jobpool *q, struct jobpool_job *j)
+static void take_tenant_row(struct jobpool *q, struct jobpool_job *j)
 {
-    const struct wanted any = {largest(q), (uint32_t)q->slots.n, HUGE_VAL};
+    const struct wanted any = {largest_slot(q), (uint32_t)q->slots.n, HUGE_VAL};
     struct jobpool_tenant *t = j->f.tenant;
     const struct jobpool_job *rival;
 
@@ -463,9 +463,9 @@ static void take_coming(struct jobpool *q, struct jobpool_group **passed)
 {
     struct jobpool_job *j;
 
-    while (q->n_untaken && (j = next_job(q, largest(q)))) {
+    while (q->n_untaken && (j = next_job(q, largest_slot(q)))) {
         if (jobpool__gpus(j) == 1)
-            take_row(q, j);
+            take_tenant_row(q, j);
         else if (j == q->kept || !jobpool__claim_gang(q, j))
             let_by(q, j->group, passed);
     }
@@ -475,7 +475,7 @@ static void take_coming(struct jobpool *q, struct jobpool_group **passed)
 static bool any_claim(const struct jobpool *q)
 {
     const struct sh_tree_node *gives = sh_tree_first(&q->gives[JOBPOOL_NOW]);
-    const struct jobpool_job *j = gives ? next_job(q, largest(q)) : NULL;
+    const struct jobpool_job *j = gives ? next_job(q, largest_slot(q)) : NULL;
 
     return q->wants.n || jobpool__any_fills(q) ||
            (j && (jobpool__is_below(j->f.tenant, jobpool__gpus(j)) ||
@@ -486,7 +486,7 @@ static bool any_claim(const struct jobpool *q)
 static void stop_jobs(struct jobpool *q)
 {
     /* Of those that have a claim on others. */
-    struct wanted asks = {largest(q), (uint32_t)q->slots.n, HUGE_VAL};
+    struct wanted asks = {largest_slot(q), (uint32_t)q->slots.n, HUGE_VAL};
     struct jobpool_group *passed = NULL;
     int n_gangs = MOST_GANGS;
 
@@ -498,7 +498,7 @@ static void stop_jobs(struct jobpool *q)
         struct jobpool_job *j = next_wanted(q, &asks);
         enum decide_reason why;
 
-        if (want && want->f.is.need_bytes > largest(q)) {
+        if (want && want->f.is.need_bytes > largest_slot(q)) {
             let_by(q, want->group, &passed);
             continue;
         }
@@ -552,7 +552,7 @@ void jobpool_decide(struct jobpool *q)
     if (is_closed(q))
         return;
     q->n_untaken = q->coming;
-    start_jobs(q);
+    start_next_jobs(q);
     stop_jobs(q);
 }
 
@@ -560,8 +560,8 @@ void jobpool_look(struct jobpool *q, size_t n)
 {
     struct jobpool_job *j;
 
-    while (q->n_untaken && (j = next_job(q, largest(q))) && jobpool__gpus(j) == 1)
-        take_row(q, j);
+    while (q->n_untaken && (j = next_job(q, largest_slot(q))) && jobpool__gpus(j) == 1)
+        take_tenant_row(q, j);
     while (q->n_taken < n && jobpool_next(q))
         ;
 }
@@ -634,7 +634,7 @@ static enum decide_reason why_blocked(const struct jobpool *q, const struct jobp
 static enum decide_reason why_behind(const struct jobpool *q, const struct jobpool_job *j)
 {
     const struct jobpool_tenant *t = j->f.tenant;
-    const struct wanted any = {largest(q), (uint32_t)q->slots.n, HUGE_VAL};
+    const struct wanted any = {largest_slot(q), (uint32_t)q->slots.n, HUGE_VAL};
     const struct jobpool_job *first = t->first_taken;
 
     if (!first && t->head)

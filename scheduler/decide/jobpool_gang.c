@@ -18,8 +18,8 @@ static bool slot_has(const struct sh_tree_node *n, const void *arg)
 }
 
 /* The first free slots where it can run, up to so many as it needs, as a list. */
-static uint32_t collect(const struct jobpool *q, const struct jobpool_job *j,
-                        struct jobpool_slot **list)
+static uint32_t collect_slots(const struct jobpool *q, const struct jobpool_job *j,
+                              struct jobpool_slot **list)
 {
     const struct sh_tree_ask ask = {slot_is, slot_has, &j->f.is.need_bytes};
     uint32_t n = 0;
@@ -40,7 +40,7 @@ uint32_t jobpool__n_free(const struct jobpool *q, const struct jobpool_job *j)
 {
     struct jobpool_slot *unused;
 
-    return collect(q, j, &unused);
+    return collect_slots(q, j, &unused);
 }
 
 /* Free slots that nobody else is guaranteed: those below their guarantee may have all. */
@@ -57,7 +57,7 @@ struct jobpool_slot *jobpool__free_slots(const struct jobpool *q, const struct j
 {
     struct jobpool_slot *list;
 
-    if (unreserved(q, j) < jobpool__gpus(j) || collect(q, j, &list) < jobpool__gpus(j))
+    if (unreserved(q, j) < jobpool__gpus(j) || collect_slots(q, j, &list) < jobpool__gpus(j))
         return NULL;
     return list;
 }
@@ -86,7 +86,7 @@ bool jobpool__is_possible(const struct jobpool *q, const struct jobpool_job *j)
 /* ------------------------------------------------------------------ the reservation */
 
 /* Does it go before one that runs? Who is within its guarantee keeps what it has. */
-static bool goes_before(const struct jobpool_job *j, const struct jobpool_job *run)
+static bool gang_goes_before(const struct jobpool_job *j, const struct jobpool_job *run)
 {
     const struct jobpool_tenant *t = j->f.tenant, *other = run->f.tenant;
 
@@ -102,7 +102,7 @@ static bool fills_for(const struct jobpool_job *j, const struct jobpool_job *run
 {
     return run->f.is.fills && run->f.is.state == SNAP_RUNNING && run->f.is.may_suspend &&
            run->f.exec_bytes >= j->f.is.need_bytes && !j->f.is.version && !run->f.is.is_fixed &&
-           goes_before(j, run);
+           gang_goes_before(j, run);
 }
 
 bool jobpool__any_fills(const struct jobpool *q)
@@ -123,7 +123,7 @@ static int64_t n_there(const struct jobpool *q, const struct jobpool_job *j)
 
 /* When it can start at the latest, if those that run end as they are estimated to. What should
  * have ended already may go on for any time. */
-static void estimate(struct jobpool *q, const struct jobpool_job *j)
+static void estimate_gang(struct jobpool *q, const struct jobpool_job *j)
 {
     int64_t n = n_there(q, j), at_ns = q->at.now_ns;
 
@@ -157,7 +157,7 @@ void jobpool__keep(struct jobpool *q, struct jobpool_job *j)
         return;
     }
     jobpool__sort(q);
-    estimate(q, j);
+    estimate_gang(q, j);
 }
 
 bool jobpool__may_fill(struct jobpool *q, const struct jobpool_job *j)
@@ -186,7 +186,7 @@ static struct jobpool_job *next_filler(const struct jobpool *q, const struct job
     return NULL;
 }
 
-static void set_state(struct jobpool *q, struct jobpool_job *j, enum snap_job_state state)
+static void set_gang_state(struct jobpool *q, struct jobpool_job *j, enum snap_job_state state)
 {
     jobpool__leave(q, j);
     j->f.is.state = state;
@@ -209,7 +209,7 @@ bool jobpool__claim_gang(struct jobpool *q, struct jobpool_job *j)
         is_enough = v != NULL;
         if (!v)
             break;
-        set_state(q, v, SNAP_STOPPING);
+        set_gang_state(q, v, SNAP_STOPPING);
         jobpool__sort(q);
         v->why = why;
         v->next_moved = NULL;
@@ -226,7 +226,7 @@ bool jobpool__claim_gang(struct jobpool *q, struct jobpool_job *j)
     }
     for (struct jobpool_job *v = first; v; v = next) {
         next = v->next_moved;
-        set_state(q, v, SNAP_RUNNING);
+        set_gang_state(q, v, SNAP_RUNNING);
     }
     jobpool__sort(q);
     return false;

@@ -19,39 +19,39 @@ void lines_fini(struct lines *ls)
     *ls = (struct lines){0};
 }
 
-static int compare(int64_t a, int64_t b)
+static int compare_ns(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
 }
 
 int line_key_cmp(const struct line_key *a, const struct line_key *b)
 {
-    int d = compare(a->tenant_id, b->tenant_id);
+    int d = compare_ns(a->tenant_id, b->tenant_id);
 
     if (!d)
-        d = compare(a->queue_id, b->queue_id);
+        d = compare_ns(a->queue_id, b->queue_id);
     if (!d)
-        d = compare(a->version_id, b->version_id);
+        d = compare_ns(a->version_id, b->version_id);
     if (!d)
-        d = compare(a->is_batch, b->is_batch);
+        d = compare_ns(a->is_batch, b->is_batch);
     if (!d)
-        d = compare(a->preemptible, b->preemptible);
+        d = compare_ns(a->preemptible, b->preemptible);
     if (!d)
-        d = compare(a->gpus, b->gpus);
-    return d ? d : compare(a->array_id, b->array_id);
+        d = compare_ns(a->gpus, b->gpus);
+    return d ? d : compare_ns(a->array_id, b->array_id);
 }
 
 int line_place_cmp(const struct line_place *a, const struct line_place *b)
 {
-    int d = compare(b->priority, a->priority);
+    int d = compare_ns(b->priority, a->priority);
 
     if (!d)
-        d = compare(a->line_us, b->line_us);
-    return d ? d : compare(a->id, b->id);
+        d = compare_ns(a->line_us, b->line_us);
+    return d ? d : compare_ns(a->id, b->id);
 }
 
 /* Index of the first line whose key is not less. */
-static size_t lower_bound(const struct lines *ls, const struct line_key *key)
+static size_t line_lower_bound(const struct lines *ls, const struct line_key *key)
 {
     size_t lo = 0, hi = ls->n;
 
@@ -68,14 +68,14 @@ static size_t lower_bound(const struct lines *ls, const struct line_key *key)
 
 struct line *lines_find(const struct lines *ls, const struct line_key *key)
 {
-    size_t i = lower_bound(ls, key);
+    size_t i = line_lower_bound(ls, key);
 
     return i < ls->n && line_key_cmp(&ls->items[i]->key, key) == 0 ? ls->items[i] : NULL;
 }
 
 int lines_get(struct lines *ls, const struct line_key *key, struct line **out, struct sh_err *err)
 {
-    size_t i = lower_bound(ls, key);
+    size_t i = line_lower_bound(ls, key);
     struct line *l;
     int rc;
 
@@ -112,14 +112,14 @@ void line_read_to(struct line *l, const struct line_place *last, bool more)
     l->cut = more;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_line_place(const void *a, const void *b)
 {
     return line_place_cmp(a, b);
 }
 
 void line_shrink(struct line *l, struct line_place *places, size_t n, size_t keep)
 {
-    qsort(places, n, sizeof(*places), by_place);
+    qsort(places, n, sizeof(*places), by_line_place);
     if (n <= keep)
         return;
     l->edge = places[keep - 1];

@@ -14,7 +14,7 @@ static bool is_like(const struct past_like *a, const struct past_like *b)
            a->is_batch == b->is_batch;
 }
 
-static const struct past_kind *find(const struct past *p, const struct past_like *like)
+static const struct past_kind *find_kind(const struct past *p, const struct past_like *like)
 {
     for (size_t i = 0; i < p->n; i++)
         if (is_like(&p->kinds[i].like, like))
@@ -22,7 +22,7 @@ static const struct past_kind *find(const struct past *p, const struct past_like
     return NULL;
 }
 
-static size_t oldest(const struct past *p)
+static size_t oldest_kind(const struct past *p)
 {
     size_t old = 0;
 
@@ -32,7 +32,7 @@ static size_t oldest(const struct past *p)
     return old;
 }
 
-static void mix(double *mean, double value, bool is_first)
+static void mix_mean(double *mean, double value, bool is_first)
 {
     *mean = is_first ? value : (1 - NEW_PART) * *mean + NEW_PART * value;
 }
@@ -40,26 +40,26 @@ static void mix(double *mean, double value, bool is_first)
 void past_add(struct past *p, const struct past_like *like, int64_t steps, int64_t busy_ns,
               int64_t whole_ns)
 {
-    const struct past_kind *known = find(p, like);
+    const struct past_kind *known = find_kind(p, like);
     struct past_kind *k;
     double in_steps = (double)(busy_ns > 0 ? busy_ns : whole_ns);
     bool is_first = !known;
 
     if (steps <= 0 || in_steps <= 0)
         return;
-    k = &p->kinds[known ? (size_t)(known - p->kinds) : p->n < PAST_MAX ? p->n++ : oldest(p)];
+    k = &p->kinds[known ? (size_t)(known - p->kinds) : p->n < PAST_MAX ? p->n++ : oldest_kind(p)];
     if (is_first)
         *k = (struct past_kind){.like = *like};
     k->at = ++p->clock;
-    mix(&k->step_ns, in_steps / (double)steps, is_first);
+    mix_mean(&k->step_ns, in_steps / (double)steps, is_first);
     if (whole_ns > 0)
-        mix(&k->start_ns, fmax((double)whole_ns - in_steps, 0), k->start_ns <= 0);
-    mix(&p->whole_ns, fmax(in_steps, (double)whole_ns), p->whole_ns <= 0);
+        mix_mean(&k->start_ns, fmax((double)whole_ns - in_steps, 0), k->start_ns <= 0);
+    mix_mean(&p->whole_ns, fmax(in_steps, (double)whole_ns), p->whole_ns <= 0);
 }
 
 int64_t past_expect_ns(const struct past *p, const struct past_like *like, int64_t steps)
 {
-    const struct past_kind *k = find(p, like);
+    const struct past_kind *k = find_kind(p, like);
 
     if (!k)
         return 0;

@@ -68,7 +68,7 @@ double place_class(double speed)
 
 /* ------------------------------------------------------------------ executors */
 
-static int by_load(const struct sh_tree_node *a, const struct sh_tree_node *b)
+static int by_exec_load(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
     const struct place_exec *x = SH_TREE_OF(a, struct place_exec, node);
     const struct place_exec *y = SH_TREE_OF(b, struct place_exec, node);
@@ -78,35 +78,35 @@ static int by_load(const struct sh_tree_node *a, const struct sh_tree_node *b)
     return (x->f.index > y->f.index) - (x->f.index < y->f.index);
 }
 
-static uint64_t host_left(const struct place_exec *x)
+static uint64_t exec_host_left(const struct place_exec *x)
 {
     if (!x->f.host_bytes)
         return UINT64_MAX;
     return x->f.host_bytes > x->host_used ? x->f.host_bytes - x->host_used : 0;
 }
 
-static void sum(struct sh_tree_node *n)
+static void sum_free_below(struct sh_tree_node *n)
 {
     struct place_exec *x = SH_TREE_OF(n, struct place_exec, node);
 
-    x->free_below = host_left(x);
+    x->free_below = exec_host_left(x);
     for (int i = 0; i < 2; i++)
         if (n->kid[i])
             x->free_below =
                 SH_MAX(x->free_below, SH_TREE_OF(n->kid[i], struct place_exec, node)->free_below);
 }
 
-static const struct sh_tree_kind BY_LOAD = {by_load, sum};
+static const struct sh_tree_kind BY_LOAD = {by_exec_load, sum_free_below};
 
-static void leave(struct placement *p, struct place_exec *x)
+static void leave_execs(struct placement *p, struct place_exec *x)
 {
     if (sh_tree_has(&x->node))
         sh_tree_del(&p->execs, &BY_LOAD, &x->node);
 }
 
-static void sort(struct placement *p, struct place_exec *x)
+static void sort_exec(struct placement *p, struct place_exec *x)
 {
-    leave(p, x);
+    leave_execs(p, x);
     x->shown = (int)(x->load * STEPS + 0.5);
     if (x->f.is_up)
         sh_tree_add(&p->execs, &BY_LOAD, &x->node);
@@ -117,14 +117,14 @@ void placement_set_exec(struct placement *p, struct place_exec *x, const struct 
 {
     if (x->f.is_up && !f->is_up)
         x->down_ns = now_ns;
-    leave(p, x); /* its index may be another one */
+    leave_execs(p, x); /* its index may be another one */
     x->f = *f;
-    sort(p, x);
+    sort_exec(p, x);
 }
 
 void placement_del_exec(struct placement *p, struct place_exec *x)
 {
-    leave(p, x);
+    leave_execs(p, x);
     idmap_fini(&x->tenants);
     *x = (struct place_exec){0};
 }
@@ -136,7 +136,7 @@ static uint64_t tenant_used(const struct place_exec *x, uint64_t tenant)
 
 /* ------------------------------------------------------------------ what homes count for */
 
-static bool is_live(const struct place_home *h)
+static bool is_live_home(const struct place_home *h)
 {
     return h->exec->f.is_up && !h->leaves;
 }
@@ -146,15 +146,15 @@ static double speed_of_all(const struct place_version *v)
     double has = 0;
 
     for (size_t i = 0; i < v->n; i++)
-        if (is_live(&v->homes[i]))
+        if (is_live_home(&v->homes[i]))
             has += v->homes[i].exec->f.speed;
     return has;
 }
 
 /* A tenant whose sum cannot be noted for lack of memory may have more than its part: the executor
  * itself refuses that. */
-static void count_bytes(const struct place_version *v, struct place_home *h, uint64_t host,
-                        uint64_t device)
+static void count_home_bytes(const struct place_version *v, struct place_home *h, uint64_t host,
+                             uint64_t device)
 {
     struct place_exec *x = h->exec;
     const uint64_t of_tenant = tenant_used(x, v->f.tenant) - h->host_counted + host;
@@ -171,8 +171,8 @@ static void count_bytes(const struct place_version *v, struct place_home *h, uin
     h->device_counted = device;
 }
 
-static void count(struct placement *p, const struct place_version *v, struct place_home *h,
-                  double share, bool is_there)
+static void count_home(struct placement *p, const struct place_version *v, struct place_home *h,
+                       double share, bool is_there)
 {
     struct place_exec *x = h->exec;
     const uint64_t host = h->is_aside || !is_there ? 0 : v->f.host_bytes;
@@ -180,21 +180,21 @@ static void count(struct placement *p, const struct place_version *v, struct pla
 
     if (same && h->device_counted == (is_there ? v->f.device_bytes : 0))
         return;
-    count_bytes(v, h, host, is_there ? v->f.device_bytes : 0);
+    count_home_bytes(v, h, host, is_there ? v->f.device_bytes : 0);
     x->load = SH_MAX(x->load + share - h->share, 0.0);
     h->share = share;
-    sort(p, x);
+    sort_exec(p, x);
 }
 
 /* The demand, among those that share it. */
-static void spread(struct placement *p, struct place_version *v)
+static void spread_load(struct placement *p, struct place_version *v)
 {
     const double has = speed_of_all(v);
 
     for (size_t i = 0; i < v->n; i++) {
         struct place_home *h = &v->homes[i];
 
-        count(p, v, h, is_live(h) && has > 0 ? v->f.load / has : 0, true);
+        count_home(p, v, h, is_live_home(h) && has > 0 ? v->f.load / has : 0, true);
     }
 }
 
@@ -202,7 +202,7 @@ void placement_set_version(struct place_version *v, struct placement *p,
                            const struct place_version_facts *f)
 {
     v->f = *f;
-    spread(p, v);
+    spread_load(p, v);
 }
 
 struct place_home *placement_home(const struct place_version *v, const struct place_exec *x)
@@ -232,7 +232,7 @@ int placement_put(struct placement *p, struct place_version *v, struct place_exe
         return rc;
     v->homes[v->n++] = (struct place_home){.exec = x, .since_ns = now_ns};
     v->spare_ns = 0;
-    spread(p, v);
+    spread_load(p, v);
     return SH_OK;
 }
 
@@ -249,10 +249,10 @@ void placement_take(struct placement *p, struct place_version *v, struct place_e
         if (v->homes[i].replaces == x)
             v->homes[i].replaces = NULL;
     no_more_extra(p, h);
-    count(p, v, h, 0, false);
+    count_home(p, v, h, 0, false);
     *h = v->homes[--v->n];
     v->spare_ns = 0;
-    spread(p, v);
+    spread_load(p, v);
 }
 
 void placement_del_version(struct placement *p, struct place_version *v)
@@ -276,7 +276,7 @@ void placement_tell(struct placement *p, struct place_version *v, struct place_e
     }
     h->is_ready = is_ready;
     h->is_aside = is_aside;
-    spread(p, v);
+    spread_load(p, v);
 }
 
 /* ------------------------------------------------------------------ where to */
@@ -293,14 +293,14 @@ static bool device_holds(const struct place_version *v, const struct place_exec 
     return x->device_used + v->f.device_bytes <= x->f.device_bytes;
 }
 
-static bool has_room(const struct want *w, const struct place_exec *x)
+static bool has_exec_room(const struct want *w, const struct place_exec *x)
 {
     const struct place_version_facts *f = &w->v->f;
     const uint64_t most = f->tenant_host_bytes ? f->tenant_host_bytes : x->f.host_bytes / 2;
 
     if (f->device_bytes > x->f.device_bytes || (f->is_pinned && !device_holds(w->v, x)))
         return false;
-    return w->bytes <= host_left(x) && (!most || tenant_used(x, f->tenant) + w->bytes <= most);
+    return w->bytes <= exec_host_left(x) && (!most || tenant_used(x, f->tenant) + w->bytes <= most);
 }
 
 static bool may(const struct want *w, const struct place_exec *x)
@@ -313,12 +313,12 @@ static double load_after(const struct want *w, const struct place_exec *x)
     return x->load + w->v->f.load / (w->has + x->f.speed);
 }
 
-static int step(double load)
+static int rounded_load(double load)
 {
     return (int)(load * 10 + 0.5);
 }
 
-static bool is_near(const struct want *w, const struct place_exec *x)
+static bool is_near_exec(const struct want *w, const struct place_exec *x)
 {
     return w->p->is_near(w->p->arg, w->v, x);
 }
@@ -327,12 +327,12 @@ static bool is_near(const struct want *w, const struct place_exec *x)
 static int compare_used(const struct want *w, const struct place_exec *a,
                         const struct place_exec *b)
 {
-    const int la = step(load_after(w, a)), lb = step(load_after(w, b));
+    const int la = rounded_load(load_after(w, a)), lb = rounded_load(load_after(w, b));
 
     if (la != lb)
         return la < lb ? -1 : 1;
-    if (is_near(w, a) != is_near(w, b))
-        return is_near(w, a) ? -1 : 1;
+    if (is_near_exec(w, a) != is_near_exec(w, b))
+        return is_near_exec(w, a) ? -1 : 1;
     if (device_holds(w->v, a) != device_holds(w->v, b))
         return device_holds(w->v, a) ? -1 : 1;
     return a->device_used == b->device_used ? 0 : a->device_used < b->device_used ? -1 : 1;
@@ -349,14 +349,15 @@ static int compare_idle(const struct want *w, const struct place_exec *a,
         return a_cool ? -1 : 1;
     if (a_holds != b_holds)
         return a_holds ? -1 : 1;
-    if (is_near(w, a) != is_near(w, b))
-        return is_near(w, a) ? -1 : 1;
+    if (is_near_exec(w, a) != is_near_exec(w, b))
+        return is_near_exec(w, a) ? -1 : 1;
     if (a->device_used == b->device_used)
         return 0;
     return (a->device_used > b->device_used) == a_holds ? -1 : 1;
 }
 
-static bool better(const struct want *w, const struct place_exec *a, const struct place_exec *b)
+static bool is_better_exec(const struct want *w, const struct place_exec *a,
+                           const struct place_exec *b)
 {
     const int c = w->v->f.load < PLACE_SMALL ? compare_idle(w, a, b) : compare_used(w, a, b);
 
@@ -367,7 +368,7 @@ static bool one_has_room(const struct sh_tree_node *n, const void *arg)
 {
     const struct want *w = arg;
 
-    return host_left(SH_TREE_OF(n, struct place_exec, node)) >= w->bytes;
+    return exec_host_left(SH_TREE_OF(n, struct place_exec, node)) >= w->bytes;
 }
 
 static bool any_has_room(const struct sh_tree_node *n, const void *arg)
@@ -387,10 +388,10 @@ static struct place_exec *best_place(const struct want *w)
     for (unsigned seen = 0; n && (seen < PLACE_SEEN || !best); n = sh_tree_next_with(n, &ask)) {
         struct place_exec *x = SH_TREE_OF(n, struct place_exec, node);
 
-        if (!may(w, x) || !has_room(w, x))
+        if (!may(w, x) || !has_exec_room(w, x))
             continue;
         seen++;
-        if (!best || better(w, x, best))
+        if (!best || is_better_exec(w, x, best))
             best = x;
     }
     return best;
@@ -409,7 +410,7 @@ static struct place_exec *fullest_place(const struct want *w)
         if (!may(w, x))
             continue;
         seen++;
-        if (!best || host_left(x) > host_left(best))
+        if (!best || exec_host_left(x) > exec_host_left(best))
             best = x;
     }
     return best;
@@ -427,8 +428,8 @@ static bool is_worth(double gain, int64_t cost_ns)
     return gain * (double)PLACE_HORIZON_NS >= (double)cost_ns;
 }
 
-static bool add(struct placement *p, struct place_version *v, struct place_exec *x,
-                enum place_why why, int64_t now_ns, struct place_move *out)
+static bool add_home(struct placement *p, struct place_version *v, struct place_exec *x,
+                     enum place_why why, int64_t now_ns, struct place_move *out)
 {
     if (!x || placement_put(p, v, x, now_ns, NULL))
         return false;
@@ -438,8 +439,8 @@ static bool add(struct placement *p, struct place_version *v, struct place_exec 
     return true;
 }
 
-static bool drop(struct placement *p, struct place_version *v, struct place_exec *x,
-                 enum place_why why, struct place_move *out)
+static bool drop_home(struct placement *p, struct place_version *v, struct place_exec *x,
+                      enum place_why why, struct place_move *out)
 {
     placement_take(p, v, x);
     *out = (struct place_move){.why = why, .is_drop = true, .version = v, .exec = x};
@@ -451,7 +452,7 @@ bool placement_more(struct placement *p, struct place_version *v, int64_t now_ns
 {
     const struct want w = want_of(p, v);
 
-    return add(p, v, best_place(&w), PLACE_HOMELESS, now_ns, out);
+    return add_home(p, v, best_place(&w), PLACE_HOMELESS, now_ns, out);
 }
 
 /* One that is gone counts as a home for as long as it may be back, unless somebody waits. */
@@ -478,8 +479,8 @@ static bool find_home(struct placement *p, struct place_version *v, int64_t now_
         return false;
     x = best_place(&w);
     if (x || n_up)
-        return add(p, v, x, PLACE_HOMELESS, now_ns, out);
-    if (!add(p, v, fullest_place(&w), PLACE_HOMELESS, now_ns, out))
+        return add_home(p, v, x, PLACE_HOMELESS, now_ns, out);
+    if (!add_home(p, v, fullest_place(&w), PLACE_HOMELESS, now_ns, out))
         return false;
     out->is_over = true;
     return true;
@@ -496,7 +497,7 @@ static bool forget_home(struct placement *p, struct place_version *v, struct pla
         if (!v->homes[i].exec->f.is_up)
             gone = v->homes[i].exec;
     }
-    return gone && n_up >= SH_MAX(v->f.min_copies, 1u) && drop(p, v, gone, PLACE_MOVED, out);
+    return gone && n_up >= SH_MAX(v->f.min_copies, 1u) && drop_home(p, v, gone, PLACE_MOVED, out);
 }
 
 /* Where the old home is still held, another look will see. */
@@ -512,7 +513,7 @@ static bool finish_move(struct placement *p, struct place_version *v, struct pla
             continue;
         h->replaces = NULL;
         if (old)
-            return drop(p, v, old->exec, PLACE_MOVED, out);
+            return drop_home(p, v, old->exec, PLACE_MOVED, out);
     }
     return false;
 }
@@ -533,13 +534,13 @@ static struct place_home *hottest(const struct place_version *v)
     struct place_home *worst = NULL;
 
     for (size_t i = 0; i < v->n; i++)
-        if (is_live(&v->homes[i]) && (!worst || v->homes[i].exec->load > worst->exec->load))
+        if (is_live_home(&v->homes[i]) && (!worst || v->homes[i].exec->load > worst->exec->load))
             worst = &v->homes[i];
     return worst;
 }
 
-static bool grow(struct placement *p, struct place_version *v, int64_t now_ns,
-                 struct place_move *out)
+static bool grow_homes(struct placement *p, struct place_version *v, int64_t now_ns,
+                       struct place_move *out)
 {
     const struct want w = want_of(p, v);
     const struct place_home *worst = hottest(v);
@@ -549,7 +550,7 @@ static bool grow(struct placement *p, struct place_version *v, int64_t now_ns,
         !is_worth(v->f.load - v->f.most * w.has, v->f.load_ns))
         return false;
     x = best_place(&w);
-    return x && load_after(&w, x) < worst->exec->load && add(p, v, x, PLACE_GROW, now_ns, out);
+    return x && load_after(&w, x) < worst->exec->load && add_home(p, v, x, PLACE_GROW, now_ns, out);
 }
 
 /* Away from an executor that others use as well. */
@@ -572,17 +573,17 @@ static bool move_apart(struct placement *p, struct place_version *v, int64_t now
     after = SH_MAX(load_after(&w, x), load - h->share);
     if (load - after < PLACE_MARGIN || !is_worth(load - after, v->f.load_ns))
         return false;
-    if (!add(p, v, x, PLACE_APART, now_ns, out))
+    if (!add_home(p, v, x, PLACE_APART, now_ns, out))
         return false;
     v->homes[v->n - 1].replaces = from;
     placement_home(v, from)->leaves = true;
-    spread(p, v);
+    spread_load(p, v);
     return true;
 }
 
 static bool is_less(const struct want *w, const struct place_home *a, const struct place_home *b)
 {
-    return a->is_aside != b->is_aside ? a->is_aside : better(w, b->exec, a->exec);
+    return a->is_aside != b->is_aside ? a->is_aside : is_better_exec(w, b->exec, a->exec);
 }
 
 /* The home that is missed least; NULL: all are needed. */
@@ -595,7 +596,7 @@ static struct place_home *spare(const struct placement *p, const struct place_ve
     for (size_t i = 0; i < v->n; i++) {
         struct place_home *h = &v->homes[i];
 
-        if (!is_live(h) || (!h->is_ready && !h->is_aside))
+        if (!is_live_home(h) || (!h->is_ready && !h->is_aside))
             continue;
         n_up++;
         if (!h->is_held && !h->replaces && (!worst || is_less(&w, h, worst)))
@@ -607,8 +608,8 @@ static struct place_home *spare(const struct placement *p, const struct place_ve
     return v->f.load <= PLACE_SHRINK * v->f.most * w.has ? worst : NULL;
 }
 
-static bool shrink(struct placement *p, struct place_version *v, int64_t now_ns,
-                   struct place_move *out)
+static bool shrink_homes(struct placement *p, struct place_version *v, int64_t now_ns,
+                         struct place_move *out)
 {
     const struct place_home *h = spare(p, v);
     const int64_t hold = SH_MIN(PLACE_HOLD_NS + v->f.load_ns, PLACE_MAX_HOLD_NS);
@@ -621,7 +622,7 @@ static bool shrink(struct placement *p, struct place_version *v, int64_t now_ns,
     if (!h || now_ns - SH_MAX(v->spare_ns, h->since_ns) < hold)
         return false;
     since_ns = v->spare_ns;
-    drop(p, v, h->exec, PLACE_SHRUNK, out);
+    drop_home(p, v, h->exec, PLACE_SHRUNK, out);
     v->spare_ns = since_ns; /* those that are as little needed go at once */
     return true;
 }
@@ -633,6 +634,7 @@ bool placement_look(struct placement *p, struct place_version *v, int64_t now_ns
         return true;
     if (!v->f.is_wanted)
         return false;
-    return find_home(p, v, now_ns, out) || forget_home(p, v, out) || grow(p, v, now_ns, out) ||
-           move_apart(p, v, now_ns, out) || shrink(p, v, now_ns, out);
+    return find_home(p, v, now_ns, out) || forget_home(p, v, out) ||
+           grow_homes(p, v, now_ns, out) || move_apart(p, v, now_ns, out) ||
+           shrink_homes(p, v, now_ns, out);
 }

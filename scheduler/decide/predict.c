@@ -97,7 +97,7 @@ static void put_in_order(struct predict_ring *r, uint8_t at, int64_t ns)
     r->ns[at] = ns;
 }
 
-static void add(struct predict_ring *r, int64_t ns, int64_t now_ns)
+static void add_to_ring(struct predict_ring *r, int64_t ns, int64_t now_ns)
 {
     put_in_order(r, (uint8_t)r->next, ns);
     r->at_ns[r->next] = now_ns;
@@ -107,13 +107,13 @@ static void add(struct predict_ring *r, int64_t ns, int64_t now_ns)
 
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns, int64_t now_ns)
 {
-    add(&p->ring[predict_bucket(batch)], run_ns, now_ns);
+    add_to_ring(&p->ring[predict_bucket(batch)], run_ns, now_ns);
     p->n_runs++;
 }
 
 void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns)
 {
-    add(&p->cold, SH_MAX(over_ns, 0), now_ns);
+    add_to_ring(&p->cold, SH_MAX(over_ns, 0), now_ns);
     p->ring[predict_bucket(batch)].n_runs++;
     p->n_runs++;
 }
@@ -126,7 +126,7 @@ struct fresh { /* the runs of a ring that are not too old, the fastest first */
 
 /* 2^-x, near enough: straight between whole numbers. Of each run that is looked at, so several
  * hundred times for a request: without a call of the library. */
-static double weight_of(int64_t age_ns)
+static double age_weight(int64_t age_ns)
 {
     const double x = (double)SH_MAX(age_ns, 0) / HALF_LIFE_NS;
     const unsigned whole = (unsigned)x;
@@ -146,7 +146,7 @@ static void take_fresh(const struct predict_ring *r, int64_t now_ns, struct fres
         if (age > PREDICT_MAX_AGE_NS)
             continue;
         out->ns[out->n] = r->ns[r->order[i]];
-        out->sum += out->weight[out->n++] = weight_of(age);
+        out->sum += out->weight[out->n++] = age_weight(age);
     }
 }
 
@@ -161,7 +161,7 @@ static size_t without_slowest(const struct fresh *f, double percentile)
     return n;
 }
 
-static double mean(const struct fresh *f, size_t n)
+static double weighted_mean(const struct fresh *f, size_t n)
 {
     double sum = 0, weight = 0;
 
@@ -173,7 +173,7 @@ static double mean(const struct fresh *f, size_t n)
 }
 
 /* By so much or less half of them differ from the one in the middle. */
-static int64_t spread(const struct fresh *f)
+static int64_t half_spread(const struct fresh *f)
 {
     const size_t mid = f->n / 2;
     size_t low = mid, high = mid + 1; /* those from low up to high are within it */
@@ -200,7 +200,8 @@ static bool has_few(const struct fresh *f)
 /* What one more run takes. */
 static double usual(const struct fresh *f)
 {
-    return has_few(f) ? (double)f->ns[f->n / 2] : mean(f, without_slowest(f, USUAL_PERCENTILE));
+    return has_few(f) ? (double)f->ns[f->n / 2]
+                      : weighted_mean(f, without_slowest(f, USUAL_PERCENTILE));
 }
 
 void predict_judge(struct predict *p, enum predict_kind kind, double percentile, bool held)
@@ -209,8 +210,8 @@ void predict_judge(struct predict *p, enum predict_kind kind, double percentile,
 }
 
 /* By how much a slow run exceeds the usual one, as far as that has held. */
-static int64_t stretched(const struct predict *p, enum predict_kind kind, int64_t slack_ns,
-                         int64_t usual_ns)
+static int64_t stretched_ns(const struct predict *p, enum predict_kind kind, int64_t slack_ns,
+                            int64_t usual_ns)
 {
     const double by = exp(p->stretch[kind]);
 
@@ -293,7 +294,7 @@ static void predict(const struct predict *p, unsigned b, double percentile, int6
         out->slow_ns = f.ns[without_slowest(&f, percentile) - 1];
         out->usual_ns = SH_MAX((int64_t)usual(&f), 1);
         if (has_few(&f))
-            out->slow_ns = SH_MAX(out->slow_ns, out->usual_ns + SPREADS * spread(&f));
+            out->slow_ns = SH_MAX(out->slow_ns, out->usual_ns + SPREADS * half_spread(&f));
         else
             out->usual_ns = SH_MIN(out->usual_ns, out->slow_ns);
     } else if ((profile = scaled_profile(p, b, now_ns, x)) > 0) {
@@ -304,7 +305,7 @@ static void predict(const struct predict *p, unsigned b, double percentile, int6
         out->slow_ns = out->usual_ns = f.n ? f.ns[f.n - 1] : PREDICT_UNKNOWN_NS;
     }
     out->slow_ns =
-        out->usual_ns + stretched(p, PREDICT_WARM, out->slow_ns - out->usual_ns, out->usual_ns);
+        out->usual_ns + stretched_ns(p, PREDICT_WARM, out->slow_ns - out->usual_ns, out->usual_ns);
     out->tail_ns = tail_of(p, b, out->usual_ns);
 }
 
@@ -341,7 +342,7 @@ int64_t predict_cold_ns(const struct predict *p, enum predict_kind kind, double 
     struct fresh f;
 
     take_fresh(&p->cold, now_ns, &f);
-    return f.n > 1 ? stretched(p, kind, f.ns[without_slowest(&f, percentile) - 1], 0) : 0;
+    return f.n > 1 ? stretched_ns(p, kind, f.ns[without_slowest(&f, percentile) - 1], 0) : 0;
 }
 
 static double asked_until(const struct predict *p, int64_t now_ns)

@@ -14,7 +14,7 @@ void thrash_fini(struct thrash *t)
     *t = (struct thrash){.of = NULL};
 }
 
-static struct thrash_model *find(const struct thrash *t, int64_t version)
+static struct thrash_model *find_tracked(const struct thrash *t, int64_t version)
 {
     for (uint32_t i = 0; i < t->n; i++)
         if (t->of[i].version == version)
@@ -24,12 +24,12 @@ static struct thrash_model *find(const struct thrash *t, int64_t version)
 
 bool thrash_is_shut(const struct thrash *t, int64_t version)
 {
-    const struct thrash_model *m = t->n_shut ? find(t, version) : NULL;
+    const struct thrash_model *m = t->n_shut ? find_tracked(t, version) : NULL;
 
     return m && m->shut_ns;
 }
 
-static void drop(struct thrash *t, uint32_t i)
+static void drop_tracked(struct thrash *t, uint32_t i)
 {
     t->n_shut -= t->of[i].shut_ns != 0;
     t->of[i] = t->of[--t->n];
@@ -39,7 +39,7 @@ static void forget_old(struct thrash *t, int64_t now_ns)
 {
     for (uint32_t i = 0; i < t->n;)
         if (now_ns - t->of[i].last_ns > THRASH_SET_NS)
-            drop(t, i);
+            drop_tracked(t, i);
         else
             i++;
 }
@@ -135,7 +135,7 @@ static void fade(struct thrash *t, double by)
         t->of[i].n_asked *= by;
 }
 
-static void look(struct thrash *t, uint64_t memory, int64_t now_ns)
+static void judge_pressure(struct thrash *t, uint64_t memory, int64_t now_ns)
 {
     /* What is half done is worse than nothing: some are kept out, and the others still fault. */
     const double late = t->n_shut ? THRASH_CALM : THRASH_LATE;
@@ -158,16 +158,16 @@ static void look(struct thrash *t, uint64_t memory, int64_t now_ns)
         thrash_fini(t);
 }
 
-static void note(struct thrash *t, const struct thrash_model *m, int64_t now_ns)
+static void note_asked(struct thrash *t, const struct thrash_model *m, int64_t now_ns)
 {
-    struct thrash_model *x = find(t, m->version);
+    struct thrash_model *x = find_tracked(t, m->version);
     uint32_t oldest = 0;
 
     if (!x && t->n == THRASH_MAX) {
         for (uint32_t i = 1; i < t->n; i++)
             if (t->of[i].last_ns < t->of[oldest].last_ns)
                 oldest = i;
-        drop(t, oldest);
+        drop_tracked(t, oldest);
     }
     if (!x) {
         x = &t->of[t->n++];
@@ -189,12 +189,12 @@ void thrash_ask(struct thrash *t, const struct thrash_model *m, uint64_t memory,
         const double ns = (double)(now_ns - t->looked_ns);
 
         t->ns += ns;
-        look(t, memory, now_ns);
+        judge_pressure(t, memory, now_ns);
         fade(t, exp2(-ns / (double)THRASH_HALF_NS));
         t->looked_ns = now_ns;
     }
     if (t->of)
-        note(t, m, now_ns);
+        note_asked(t, m, now_ns);
     t->n_asked += !thrash_is_shut(t, m->version);
 }
 

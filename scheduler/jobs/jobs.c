@@ -346,7 +346,7 @@ static void wait_for_memory(struct sched *s, struct job *j, int rc, const char *
     jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_GPU_MEMORY));
 }
 
-static void fail(struct sched *s, struct job *j, int rc, const char *msg)
+static void fail_job(struct sched *s, struct job *j, int rc, const char *msg)
 {
     const struct exec *e = jobs__exec(s, j);
     bool again = sh_rc_retry(rc) && j->attempt < j->max_attempts;
@@ -415,7 +415,7 @@ static void done(struct sched *s, struct job *j, const struct msg_job_state *m)
     if (!rc)
         rc = sh_strdup(m->result, &j->result, &err);
     if (rc) {
-        fail(s, j, rc, err.msg);
+        fail_job(s, j, rc, err.msg);
         return;
     }
     if (j->state != JOB_COMPLETING)
@@ -424,7 +424,7 @@ static void done(struct sched *s, struct job *j, const struct msg_job_state *m)
     note_past(s, j);
 }
 
-static void go(struct sched *s, struct job *j, enum job_state to)
+static void follow_report(struct sched *s, struct job *j, enum job_state to)
 {
     if (j->state == JOB_CANCELLING) {
         jobs__stop(s, j, MSG_JOB_HOW_CANCEL, "Cancelled"); /* it may not have heard */
@@ -485,14 +485,14 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
     case MSG_JOB_STARTING:
         break;
     case MSG_JOB_RUNNING:
-        go(s, j, JOB_RUNNING);
+        follow_report(s, j, JOB_RUNNING);
         break;
     case MSG_JOB_PREEMPTED:
         j->is_held = strcmp(m->msg, "ImagesFirst") == 0;
-        go(s, j, JOB_PREEMPTED);
+        follow_report(s, j, JOB_PREEMPTED);
         break;
     case MSG_JOB_COMPLETING:
-        go(s, j, JOB_COMPLETING);
+        follow_report(s, j, JOB_COMPLETING);
         break;
     case MSG_JOB_DONE:
         done(s, j, m);
@@ -502,7 +502,7 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
         if (m->need_bytes && j->state != JOB_CANCELLING && any_device_has(s, m->need_bytes))
             wait_for_memory(s, j, (int)m->rc, m->msg);
         else
-            fail(s, j, m->rc ? (int)m->rc : SH_E_BUG, m->msg);
+            fail_job(s, j, m->rc ? (int)m->rc : SH_E_BUG, m->msg);
         break;
     case MSG_JOB_CANCELLED:
     case MSG_JOB_SUSPENDED:
@@ -608,7 +608,7 @@ void jobs__expire(struct sched *s, struct job *j, int64_t now_ns)
                  now_ns > j->deadline_ns ? "DeadlinePassed" : decide_reason_name(DECIDE_DEADLINE));
 }
 
-static bool is_lost(const struct sched *s, const struct job *j)
+static bool is_job_lost(const struct sched *s, const struct job *j)
 {
     return j->executor[0] && !j->starting_write && !jobs__exec(s, j);
 }
@@ -618,7 +618,7 @@ int64_t jobs__due_ns(const struct sched *s, const struct job *j)
 {
     int64_t due_ns = jobs__write_due_ns(j);
 
-    if (is_lost(s, j))
+    if (is_job_lost(s, j))
         due_ns = SH_MIN(due_ns, j->lost_ns + SH_MS(s->conf->grace_ms) + 1);
     if (may_expire(j))
         due_ns = SH_MIN(due_ns, j->deadline_ns - job_least_left_ns(j) + 1);
@@ -631,7 +631,7 @@ void jobs_tick(struct sched *s, int64_t now_ns)
 
     jobs_sync(s);
     while ((j = jobs__take_due(s, now_ns))) {
-        if (is_lost(s, j) && now_ns - j->lost_ns > SH_MS(s->conf->grace_ms))
+        if (is_job_lost(s, j) && now_ns - j->lost_ns > SH_MS(s->conf->grace_ms))
             jobs__requeue(s, j, "ExecutorLost");
         jobs__expire(s, j, now_ns);
         jobs__follow_wishes(s, j);
@@ -677,7 +677,7 @@ static void write_reasons(struct sched *s)
         s->jobs.reasons_writing = false;
 }
 
-static void show_counts(struct tenant *t)
+static void show_tenant_counts(struct tenant *t)
 {
     for (int k = 0; k < JOB_N_STATES; k++) {
         if (job_state_is_final((enum job_state)k) || (!t->n_jobs[k] && !t->n_jobs_shown[k]))
@@ -692,6 +692,6 @@ void jobs_second(struct sched *s)
 {
     write_reasons(s);
     for (size_t i = 0; i < s->tenants.n; i++)
-        show_counts(s->tenants.items[i]);
+        show_tenant_counts(s->tenants.items[i]);
     jobs__forget_changes(s, sh_clock_ns());
 }

@@ -21,7 +21,7 @@ static double half_lives(const struct sched *s, int64_t ns)
 }
 
 /* Numbers grow with time on a scale that stands still. By a power of two nothing is lost. */
-static void rebase(struct sched *s, int64_t now_ns)
+static void rebase_usage(struct sched *s, int64_t now_ns)
 {
     const int64_t by_ns = (int64_t)(REBASE * s->tenants.half_life_s * 1e9);
 
@@ -36,7 +36,7 @@ struct jobpool_now jobs_now(struct sched *s)
 {
     const int64_t now = sh_clock_ns();
 
-    rebase(s, now);
+    rebase_usage(s, now);
     return (struct jobpool_now){.now_ns = now,
                                 .db_up = dbthread_is_up(s->db),
                                 .scale = exp2(-half_lives(s, now - s->jobs.pool_from_ns))};
@@ -55,7 +55,7 @@ static enum snap_job_state state_of(const struct job *j)
     return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
 }
 
-static int64_t takes_ns(const struct job *j)
+static int64_t job_takes_ns(const struct job *j)
 {
     return SH_MAX(j->takes_ns, j->progress.busy_ns);
 }
@@ -67,12 +67,12 @@ void jobs__judge(struct job *j)
 
 uint32_t jobs__level(const struct sched *s, const struct job *j)
 {
-    return lines_level(takes_ns(j), SH_MS(s->conf->level_ms));
+    return lines_level(job_takes_ns(j), SH_MS(s->conf->level_ms));
 }
 
 int64_t jobs__handicap_us(const struct sched *s, const struct job *j)
 {
-    return lines_handicap_us(takes_ns(j), SH_MS(s->conf->level_ms));
+    return lines_handicap_us(job_takes_ns(j), SH_MS(s->conf->level_ms));
 }
 
 bool jobs__fits(const void *arg, uint64_t version, const struct jobpool_slot *x)

@@ -43,7 +43,7 @@ void jobs__left_line(struct sched *s, struct job *j)
         sched_poll(s);
 }
 
-static struct line_key line_of(const struct job *j)
+static struct line_key line_key_of(const struct job *j)
 {
     return (struct line_key){.tenant_id = j->tenant_id,
                              .queue_id = j->queue_id,
@@ -109,8 +109,8 @@ int jobs_ask(struct sched *s, struct store_view *v, struct sh_err *err)
 
 /* ------------------------------------------------------------------ one job */
 
-static int job_new(struct sched *s, const struct store_job *row, enum job_state state,
-                   struct job **out, struct sh_err *err)
+static int job_from_row(struct sched *s, const struct store_job *row, enum job_state state,
+                        struct job **out, struct sh_err *err)
 {
     struct jobs *js = &s->jobs;
     struct job *j = NULL;
@@ -243,24 +243,24 @@ static void drop_ended(struct sched *s, struct job *j)
 
 /* Of a line that nobody has heard of and that has no room any more: it has to wait for a full look.
  * The same holds without memory for it. */
-static bool is_covered(struct sched *s, const struct line_key *key, const struct line_place *place,
-                       struct line **line_out)
+static bool is_line_covered(struct sched *s, const struct line_key *key,
+                            const struct line_place *place, struct line **line_out)
 {
     return !lines_get(&s->jobs.lines, key, line_out, NULL) && line_covers(*line_out, place);
 }
 
 /* Is a job that is not held to be held? One with a deadline may be here because that has come. */
-static bool is_wanted(struct sched *s, const struct store_job *row, enum job_state state)
+static bool is_row_wanted(struct sched *s, const struct store_job *row, enum job_state state)
 {
     struct line *l;
 
     if (job_state_has_executor(state) || isfinite(row->deadline_s))
         return true;
     return state == JOB_QUEUED &&
-           (isfinite(row->not_before_s) || is_covered(s, &row->line, &row->place, &l));
+           (isfinite(row->not_before_s) || is_line_covered(s, &row->line, &row->place, &l));
 }
 
-static int take(struct sched *s, const struct store_job *row, struct sh_err *err)
+static int take_job(struct sched *s, const struct store_job *row, struct sh_err *err)
 {
     struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
     enum job_state state = JOB_CANCELLED;
@@ -274,10 +274,10 @@ static int take(struct sched *s, const struct store_job *row, struct sh_err *err
             drop_ended(s, j);
         return SH_OK;
     }
-    if (!j && !is_wanted(s, row, state))
+    if (!j && !is_row_wanted(s, row, state))
         return SH_OK;
     if (!j)
-        rc = job_new(s, row, state, &j, err);
+        rc = job_from_row(s, row, state, &j, err);
     if (rc)
         return rc;
     j->seen_poll = s->n_polls;
@@ -297,7 +297,7 @@ static int take(struct sched *s, const struct store_job *row, struct sh_err *err
 
 /* ------------------------------------------------------------------ a full look */
 
-static void differs(int64_t job, const char *what)
+static void say_difference(int64_t job, const char *what)
 {
     sh_metric_add(M_shunt_view_differences_total, NULL, 1);
     SH_ERROR("view.difference", "job=%" PRId64 " what=\"%s\"", job, what);
@@ -305,7 +305,7 @@ static void differs(int64_t job, const char *what)
 
 /* Before a full look is taken: is it as it was known? Its version's state is not looked at: the
  * leader knows of that before the database does. */
-static void check(const struct sched *s, const struct store_job *row)
+static void check_row(const struct sched *s, const struct store_job *row)
 {
     const struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
     const struct line *l = lines_find(&s->jobs.lines, &row->line);
@@ -315,19 +315,19 @@ static void check(const struct sched *s, const struct store_job *row)
         return;
     if (!j) {
         if (!in_line || (l ? line_covers(l, &row->place) : !s->jobs.lines.crowded))
-            differs(row->id, "not held");
+            say_difference(row->id, "not held");
         return;
     }
     if (strcmp(job_state_name(j->state), row->state) != 0 ||
         (j->executor[0] && strcmp(j->executor, row->executor) != 0))
-        differs(row->id, "state");
+        say_difference(row->id, "state");
     else if (line_place_cmp(&j->place, &row->place) != 0 || j->priority != row->priority ||
              j->retries != isfinite(row->not_before_s))
-        differs(row->id, "place");
+        say_difference(row->id, "place");
     else if (j->wish != wish_of(row) || j->save_asked != save_of(row) ||
              j->queue_open != queue_is_open(row) || j->max_attempts != row->max_attempts ||
              j->min_run_ns != SH_MS(row->min_runtime_ms) || j->array_max != row->array_max)
-        differs(row->id, "wishes");
+        say_difference(row->id, "wishes");
 }
 
 /* What was held and is not among all that there is. */
@@ -337,15 +337,15 @@ static void drop_unseen(struct sched *s, bool checks)
 
     for (size_t i = js->n; i-- > 0;) {
         struct job *j = js->items[i];
-        struct line_key key = line_of(j);
+        struct line_key key = line_key_of(j);
         struct line *l;
 
         if (j->seen_poll == s->n_polls || jobs__is_busy(j))
             continue;
-        if (j->state == JOB_QUEUED && !j->retries && !is_covered(s, &key, &j->place, &l))
+        if (j->state == JOB_QUEUED && !j->retries && !is_line_covered(s, &key, &j->place, &l))
             continue; /* behind what is held now: tidy() */
         if (checks && !j->doubtful)
-            differs(j->id, "not in the database");
+            say_difference(j->id, "not in the database");
         drop_ended(s, j);
     }
 }
@@ -366,7 +366,7 @@ static bool is_crowded(const struct lines *ls)
 }
 
 /* Lines as they were read: all anew, or on from where they were cut. */
-static int take_places(struct sched *s, const struct store_view *v, struct sh_err *err)
+static int take_line_places(struct sched *s, const struct store_view *v, struct sh_err *err)
 {
     struct lines *ls = &s->jobs.lines;
     int rc = SH_OK;
@@ -419,7 +419,7 @@ static void take_counts(struct sched *s, const struct store_view *v, bool checks
     for (size_t i = 0; i < s->tenants.n; i++) {
         for (int k = 0; k < JOB_N_STATES; k++) {
             if (checks && s->tenants.items[i]->n_jobs[k])
-                differs(0, "counts");
+                say_difference(0, "counts");
             s->tenants.items[i]->n_jobs[k] = 0;
         }
     }
@@ -438,7 +438,7 @@ static void keep_wanted(struct sched *s)
         js->lines.items[i]->n = 0;
     for (size_t i = js->n; i-- > 0;) {
         struct job *j = js->items[i];
-        struct line_key key = line_of(j);
+        struct line_key key = line_key_of(j);
         bool in_line = j->state == JOB_QUEUED && !j->retries;
 
         if (!in_line)
@@ -458,7 +458,7 @@ static void keep_wanted(struct sched *s)
     }
 }
 
-static int shrink(struct sched *s, struct line *l, struct sh_err *err)
+static int shrink_line(struct sched *s, struct line *l, struct sh_err *err)
 {
     struct line_place *places = calloc(l->n, sizeof(*places));
     size_t n = 0;
@@ -484,7 +484,7 @@ static int tidy(struct sched *s, struct sh_err *err)
         if (!lines_is_over(ls, ls->items[i]))
             continue;
         over = true;
-        rc = shrink(s, ls->items[i], err);
+        rc = shrink_line(s, ls->items[i], err);
     }
     if (over && !rc)
         keep_wanted(s);
@@ -521,16 +521,16 @@ int jobs_merge(struct sched *s, struct store_view *v, struct sh_err *err)
 
     take_counts(s, v, checks);
     if (!v->full)
-        rc = take_places(s, v, err);
+        rc = take_line_places(s, v, err);
     for (size_t i = 0; i < v->n_told && !rc; i++)
-        rc = take(s, &v->jobs[i], err);
+        rc = take_job(s, &v->jobs[i], err);
     doubt_theirs(s, v);
     for (size_t i = v->n_told; i < v->n_jobs && checks && !rc; i++)
-        check(s, &v->jobs[i]);
+        check_row(s, &v->jobs[i]);
     if (!rc && v->full)
-        rc = take_places(s, v, err);
+        rc = take_line_places(s, v, err);
     for (size_t i = v->full ? 0 : v->n_told; i < v->n_jobs && !rc; i++)
-        rc = take(s, &v->jobs[i], err);
+        rc = take_job(s, &v->jobs[i], err);
     if (rc)
         return rc;
     if (v->full) {

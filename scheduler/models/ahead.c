@@ -5,7 +5,7 @@
 #include "common/mem.h"
 #include "scheduler/sched.h"
 
-static uint64_t n_runs(const struct model *m)
+static uint64_t n_runs_seen(const struct model *m)
 {
     return m->n_runs_before + m->predict.n_runs;
 }
@@ -15,10 +15,10 @@ static bool is_wanted_more(const struct model *m, const struct model *than)
     const double load = m->lives.f.load / (double)SH_MAX(m->lives.n, (size_t)1);
     const double other = than->lives.f.load / (double)SH_MAX(than->lives.n, (size_t)1);
 
-    return load != other ? load > other : n_runs(m) > n_runs(than);
+    return load != other ? load > other : n_runs_seen(m) > n_runs_seen(than);
 }
 
-static bool is_idle(const struct exec *e, int64_t now_ns)
+static bool is_exec_idle(const struct exec *e, int64_t now_ns)
 {
     return exec_is_up(e) && !e->n_runs && !e->waiting.n && e->lane_ns <= now_ns &&
            e->ahead.until_ns <= now_ns;
@@ -32,20 +32,20 @@ static bool may_come(const struct model *m, const struct exec *e, int64_t now_ns
            m->image_bytes <= e->info.pool_bytes;
 }
 
-static void choose(struct sched *s, struct model *m, int64_t now_ns)
+static void choose_exec_for(struct sched *s, struct model *m, int64_t now_ns)
 {
-    if (m->gone || m->state != MODEL_READY || !(n_runs(m) || m->lives.f.load > 0))
+    if (m->gone || m->state != MODEL_READY || !(n_runs_seen(m) || m->lives.f.load > 0))
         return;
     for (uint32_t i = m->n_resident; i < m->n_ready; i++) {
         struct exec *e = s->execs.items[m->ready[i]];
 
-        if (is_idle(e, now_ns) && may_come(m, e, now_ns) &&
+        if (is_exec_idle(e, now_ns) && may_come(m, e, now_ns) &&
             (!e->next_ahead || is_wanted_more(m, e->next_ahead)))
             e->next_ahead = m;
     }
 }
 
-static void bring(struct sched *s, struct model *m, struct exec *e, int64_t now_ns)
+static void bring_to_exec(struct sched *s, struct model *m, struct exec *e, int64_t now_ns)
 {
     const bool is_fresh = m->demand.samples > 0 && now_ns - m->demand.at_ns < AHEAD_FRESH_NS;
 
@@ -67,12 +67,12 @@ void ahead_tick(struct sched *s)
         return;
     s->models.ahead_is_due = false;
     for (size_t i = 0; i < s->models.n; i++)
-        choose(s, s->models.items[i], now);
+        choose_exec_for(s, s->models.items[i], now);
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
 
         if (e->next_ahead) {
-            bring(s, e->next_ahead, e, now);
+            bring_to_exec(s, e->next_ahead, e, now);
             s->models.ahead_is_due = true;
         }
         e->next_ahead = NULL;

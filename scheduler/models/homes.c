@@ -30,7 +30,7 @@ static bool takes(void *arg, const struct place_version *v, const struct place_e
     return model_of(v)->on[x->f.index].phase == MODEL_ON_ABSENT;
 }
 
-static bool is_near(void *arg, const struct place_version *v, const struct place_exec *x)
+static bool is_version_near(void *arg, const struct place_version *v, const struct place_exec *x)
 {
     (void)arg;
     return model_of(v)->on[x->f.index].was_here;
@@ -39,7 +39,7 @@ static bool is_near(void *arg, const struct place_version *v, const struct place
 void homes_begin(struct sched *s)
 {
     s->models.placement = (struct placement){
-        .takes = takes, .is_near = is_near, .grace_ns = SH_MS(s->conf->grace_ms)};
+        .takes = takes, .is_near = is_version_near, .grace_ns = SH_MS(s->conf->grace_ms)};
     s->models.began_ns = sh_clock_ns();
 }
 
@@ -50,7 +50,7 @@ bool homes_has(const struct model *m, const struct exec *e)
 
 /* ------------------------------------------------------------------ facts */
 
-static bool is_served(const struct sched *s, const struct model *m)
+static bool is_version_served(const struct sched *s, const struct model *m)
 {
     if (m->gone || m->state >= MODEL_FAILED || m->n_failed >= HOMES_MAX_FAILED)
         return false;
@@ -61,7 +61,7 @@ static bool is_served(const struct sched *s, const struct model *m)
 static void set_facts(struct sched *s, struct model *m, int64_t now_ns)
 {
     const struct tenant *t = tenants_by_id(&s->tenants, m->tenant_id);
-    struct place_version_facts f = {.is_wanted = is_served(s, m),
+    struct place_version_facts f = {.is_wanted = is_version_served(s, m),
                                     .is_urgent = m->n_requests > 0,
                                     .is_pinned = m->pinned,
                                     .tenant = (uint64_t)m->tenant_id,
@@ -133,7 +133,7 @@ static void carry_out(struct sched *s, const struct place_move *move)
         s->route->on_unready(s, e, m, NULL);
 }
 
-static bool is_waited_for(const struct model *m, const struct exec *e)
+static bool is_home_waited_for(const struct model *m, const struct exec *e)
 {
     for (const struct request *r = e->waiting.first; r; r = r->behind)
         if (r->model == m)
@@ -147,7 +147,7 @@ static void hold_for_requests(struct model *m)
     for (size_t i = 0; i < m->lives.n && m->lives.n > 1 && m->n_requests; i++) {
         struct place_home *h = &m->lives.homes[i];
 
-        h->is_held |= is_waited_for(m, exec_of(h->exec));
+        h->is_held |= is_home_waited_for(m, exec_of(h->exec));
     }
 }
 
@@ -298,7 +298,7 @@ void homes_want(struct sched *s, struct model *m)
 
 /* By batch inference, which uses the version where it runs. For who waits each look adds its own,
  * which counts until then. */
-static void hold(struct sched *s)
+static void hold_homes(struct sched *s)
 {
     for (size_t i = 0; i < s->models.n; i++)
         for (size_t k = 0; k < s->models.items[i]->lives.n; k++)
@@ -315,7 +315,7 @@ static void hold(struct sched *s)
     }
 }
 
-static void show(struct sched *s)
+static void show_home_metrics(struct sched *s)
 {
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
@@ -327,8 +327,8 @@ static void show(struct sched *s)
 
 void homes_second(struct sched *s)
 {
-    hold(s);
-    show(s);
+    hold_homes(s);
+    show_home_metrics(s);
 }
 
 const char *homes_source(const struct sched *s, const struct model *m, const struct exec *e)

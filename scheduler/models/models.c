@@ -184,7 +184,7 @@ static void send_pin(struct sched *s, struct model *m, struct exec *e)
                                                               .pinned = m->pinned}});
 }
 
-static void write_state(struct sched *s, struct model *m);
+static void write_model_state(struct sched *s, struct model *m);
 
 /* The only writer of the state of a version that we have. */
 static void version_go(struct model *m, enum model_state to)
@@ -211,7 +211,7 @@ static void load_where_missing(struct sched *s, struct model *m)
     }
     if (loads && m->state == MODEL_REGISTERED) {
         version_go(m, MODEL_LOADING);
-        write_state(s, m);
+        write_model_state(s, m);
     }
 }
 
@@ -292,7 +292,7 @@ static void on_state_written(void *ctx, void *arg, int rc, const struct sh_err *
     sched_op_ok(ctx, "model.state", rc, err);
 }
 
-static void write_state(struct sched *s, struct model *m)
+static void write_model_state(struct sched *s, struct model *m)
 {
     static const struct sched_op OP = {"model.state", store_model_set_state, on_state_written,
                                        store_model_state_free, 0};
@@ -328,7 +328,7 @@ static void settle_unload(struct sched *s, struct model *m)
             return;
     version_go(m, MODEL_UNLOADED);
     s->models.changed = true;
-    write_state(s, m);
+    write_model_state(s, m);
 }
 
 static bool has_failed(const struct sched *s, const struct model *m)
@@ -341,7 +341,7 @@ static bool has_failed(const struct sched *s, const struct model *m)
 
 /* READY with its first home; FAILED, if one has failed for good, with its last one. One that will
  * try again keeps it from that. */
-static void settle(struct sched *s, struct model *m)
+static void settle_model(struct sched *s, struct model *m)
 {
     bool ready = false, waits = false;
 
@@ -358,7 +358,7 @@ static void settle(struct sched *s, struct model *m)
     if (!ready && (waits || !has_failed(s, m)))
         return;
     version_go(m, ready ? MODEL_READY : MODEL_FAILED);
-    write_state(s, m);
+    write_model_state(s, m);
     s->models.changed = true;
     s->route->on_model(s, m->version_id, ready);
     sched_wake_jobs(s);
@@ -403,7 +403,7 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
         leave_failed(s, m, e, msg->need_bytes);
     else if (!homes_has(m, e)) /* it was on its way when its home moved: nobody would ask again */
         models__reset(s, m, e->index, MODEL_ON_ABSENT);
-    settle(s, m);
+    settle_model(s, m);
 }
 
 static void on_ready(struct sched *s, struct model *m, struct exec *e,
@@ -433,7 +433,7 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     }
     send_pin(s, m, e);
     shapes_warm(s, m, e);
-    settle(s, m);
+    settle_model(s, m);
     sched_wake(s);
 }
 
@@ -487,7 +487,7 @@ static void take_state(struct sched *s, struct model *m, struct exec *e,
             break;
         }
         models__reset(s, m, e->index, MODEL_ON_ABSENT);
-        settle(s, m);
+        settle_model(s, m);
         load_where_missing(s, m);
         break;
     default:
@@ -633,7 +633,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct mode
     return SH_OK;
 }
 
-static void forget(struct sched *s, struct model *m)
+static void forget_model(struct sched *s, struct model *m)
 {
     SH_INFO("model.gone", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
     idmap_del(&s->models.by_id, (uint64_t)m->version_id);
@@ -653,7 +653,7 @@ static void forget(struct sched *s, struct model *m)
 }
 
 /* It was loaded again before we had seen its row FAILED: executors that refused it forget that. */
-static void load_again(struct sched *s, struct model *m)
+static void load_failed_again(struct sched *s, struct model *m)
 {
     version_go(m, MODEL_REGISTERED);
     m->n_failed = 0;
@@ -670,18 +670,18 @@ static void load_again(struct sched *s, struct model *m)
 }
 
 /* What clients asked for: to leave the executors, or to come back. */
-static void follow(struct sched *s, struct model *m, const char *state)
+static void follow_wish(struct sched *s, struct model *m, const char *state)
 {
     bool unload = strcmp(state, "UNLOADING") == 0;
 
     if (m->state == MODEL_FAILED && strcmp(state, "REGISTERED") == 0)
-        load_again(s, m);
+        load_failed_again(s, m);
     /* The write of it was lost, or a client asked twice between two of our looks: nobody would say
      * it again. */
     if ((m->state == MODEL_READY && !unload && strcmp(state, "READY") != 0) ||
         (m->state == MODEL_FAILED && strcmp(state, "LOADING") == 0) ||
         (m->state == MODEL_UNLOADED && unload))
-        write_state(s, m);
+        write_model_state(s, m);
     if (unload == (m->state >= MODEL_UNLOADING))
         return;
     s->models.changed = true;
@@ -700,10 +700,10 @@ static void follow(struct sched *s, struct model *m, const char *state)
             models__leave(s, m, e);
     }
     s->route->on_model_away(s, m, SH_E_CONFLICT, MODEL_UNLOADED_TEXT);
-    settle(s, m);
+    settle_model(s, m);
 }
 
-static void refresh(struct model *m, const struct store_model *row)
+static void refresh_model(struct model *m, const struct store_model *row)
 {
     if (m->slo_percentile != row->slo_percentile)
         m->n_runs_shown = 0; /* other predictions */
@@ -730,8 +730,8 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
         if (rc)
             return rc;
         m->seen_poll = s->n_polls;
-        refresh(m, &v->models[i]);
-        follow(s, m, v->models[i].state);
+        refresh_model(m, &v->models[i]);
+        follow_wish(s, m, v->models[i].state);
         for (size_t k = 0; k < s->execs.n && !is_new; k++) /* a new one is nowhere yet */
             if (exec_is_up(s->execs.items[k]))
                 send_pin(s, m, s->execs.items[k]);
@@ -742,7 +742,7 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
         struct model *m = ms->items[i];
 
         if (!m->gone && m->seen_poll != s->n_polls && v->n_models < STORE_MAX_MODELS)
-            forget(s, m);
+            forget_model(s, m);
     }
     models_load_missing(s);
     return SH_OK;
@@ -785,6 +785,6 @@ void models_second(struct sched *s)
     models_load_missing(s);
     ahead_second(s);
     for (size_t i = 0; i < s->models.n; i++)
-        settle(s, s->models.items[i]); /* the executor we waited for may be gone */
+        settle_model(s, s->models.items[i]); /* the executor we waited for may be gone */
     count_waiting(s);
 }

@@ -1,7 +1,7 @@
 /* ready.c - see models.h: where a version is READY, and which of them hold it. */
 #include "scheduler/models/models.h"
 
-static bool is_listed(const struct model *m, uint32_t exec)
+static bool is_listed_ready(const struct model *m, uint32_t exec)
 {
     const uint32_t at = m->on[exec].ready_at;
 
@@ -21,7 +21,7 @@ static void trade(struct model *m, uint32_t exec, uint32_t at)
 
 void models__list(struct model *m, uint32_t exec, bool is_ready)
 {
-    if (is_ready == is_listed(m, exec))
+    if (is_ready == is_listed_ready(m, exec))
         return;
     if (is_ready) {
         m->on[exec].ready_at = m->n_ready;
@@ -38,7 +38,7 @@ void models_hold(struct model *m, uint32_t exec, uint64_t bytes)
     const bool is_whole = bytes >= m->image_bytes;
 
     m->on[exec].resident_bytes = bytes;
-    if (!is_listed(m, exec) || is_whole == (m->on[exec].ready_at < m->n_resident))
+    if (!is_listed_ready(m, exec) || is_whole == (m->on[exec].ready_at < m->n_resident))
         return;
     trade(m, exec, is_whole ? m->n_resident++ : --m->n_resident);
 }

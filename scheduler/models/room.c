@@ -25,7 +25,7 @@ static int64_t asked_ns(const struct model *m, const struct exec *e, int64_t now
 }
 
 /* By a job of batch inference that e has; NULL: that any executor has. */
-static bool is_used(const struct sched *s, const struct model *m, const struct exec *e)
+static bool is_model_used(const struct sched *s, const struct model *m, const struct exec *e)
 {
     for (size_t i = 0; i < s->jobs.n; i++) {
         const struct job *j = s->jobs.items[i];
@@ -37,11 +37,11 @@ static bool is_used(const struct sched *s, const struct model *m, const struct e
     return false;
 }
 
-static bool is_idle(const struct sched *s, const struct model *m, const struct exec *e,
-                    int64_t now_ns)
+static bool is_model_idle(const struct sched *s, const struct model *m, const struct exec *e,
+                          int64_t now_ns)
 {
     return m->state == MODEL_READY && m->on[e->index].phase == MODEL_ON_READY && !m->pinned &&
-           m->n_requests == 0 && !is_used(s, m, NULL) &&
+           m->n_requests == 0 && !is_model_used(s, m, NULL) &&
            now_ns - asked_ns(m, e, now_ns) > ROOM_IDLE_NS;
 }
 
@@ -51,7 +51,7 @@ static bool is_leaving(const struct model *m, const struct exec *e)
 }
 
 /* Of a tenant on e, without what leaves. */
-static uint64_t held(const struct sched *s, const struct exec *e, int64_t tenant_id)
+static uint64_t held_by_tenant(const struct sched *s, const struct exec *e, int64_t tenant_id)
 {
     uint64_t sum = 0;
 
@@ -77,11 +77,11 @@ static bool goes_first(const struct model *a, const struct model *b, const struc
 }
 
 /* The next to go for m; NULL: there is none. */
-static struct model *choose(const struct sched *s, const struct model *m, const struct exec *e,
-                            bool of_tenant)
+static struct model *choose_leaver(const struct sched *s, const struct model *m,
+                                   const struct exec *e, bool of_tenant)
 {
     const int64_t now = sh_clock_ns();
-    const uint64_t own = held(s, e, m->tenant_id);
+    const uint64_t own = held_by_tenant(s, e, m->tenant_id);
     struct model *best = NULL;
 
     for (size_t i = 0; i < s->models.n; i++) {
@@ -89,8 +89,9 @@ static struct model *choose(const struct sched *s, const struct model *m, const 
         const bool is_own = v->tenant_id == m->tenant_id;
 
         if (v == m || v->on[e->index].is_chosen || (of_tenant && !is_own) ||
-            v->on[e->index].place.host_bytes == 0 || !is_idle(s, v, e, now) ||
-            (best && !goes_first(v, best, e, now)) || (!is_own && held(s, e, v->tenant_id) <= own))
+            v->on[e->index].place.host_bytes == 0 || !is_model_idle(s, v, e, now) ||
+            (best && !goes_first(v, best, e, now)) ||
+            (!is_own && held_by_tenant(s, e, v->tenant_id) <= own))
             continue;
         best = v;
     }
@@ -123,13 +124,13 @@ static uint64_t freed_soon(const struct sched *s, const struct model *m, const s
 }
 
 /* Enough, or nobody goes. */
-static bool make_room(struct sched *s, struct model *m, struct exec *e, uint64_t bytes,
-                      bool of_tenant)
+static bool make_exec_room(struct sched *s, struct model *m, struct exec *e, uint64_t bytes,
+                           bool of_tenant)
 {
     uint64_t freed = freed_soon(s, m, e, of_tenant);
     struct model *v;
 
-    while (freed < bytes && (v = choose(s, m, e, of_tenant))) {
+    while (freed < bytes && (v = choose_leaver(s, m, e, of_tenant))) {
         v->on[e->index].is_chosen = true;
         freed += v->on[e->index].place.host_bytes;
     }
@@ -143,8 +144,8 @@ static bool make_room(struct sched *s, struct model *m, struct exec *e, uint64_t
 }
 
 /* What m takes of e's host memory, or more: beside what was left, so much was missing. */
-static uint64_t least_bytes(const struct sched *s, const struct model *m, const struct exec *e,
-                            const struct msg_model_state *msg)
+static uint64_t least_load_bytes(const struct sched *s, const struct model *m, const struct exec *e,
+                                 const struct msg_model_state *msg)
 {
     const struct tenant *t = tenants_by_id(&s->tenants, m->tenant_id);
     const struct exec_state *x = &e->state;
@@ -152,12 +153,12 @@ static uint64_t least_bytes(const struct sched *s, const struct model *m, const 
 
     if (msg->short_of_tenant) {
         limit = t && t->memory.host_max_bytes ? t->memory.host_max_bytes : x->host_limit / 2;
-        taken = held(s, e, m->tenant_id) + freed_soon(s, m, e, true);
+        taken = held_by_tenant(s, e, m->tenant_id) + freed_soon(s, m, e, true);
     }
     return (limit > taken ? limit - taken : 0) + msg->short_bytes;
 }
 
-static bool is_anywhere(const struct sched *s, const struct model *m)
+static bool is_held_anywhere(const struct sched *s, const struct model *m)
 {
     for (size_t i = 0; i < s->execs.n; i++)
         if (exec_is_up(s->execs.items[i]) && m->on[i].phase == MODEL_ON_READY)
@@ -169,16 +170,16 @@ bool room_on_full(struct sched *s, struct model *m, struct exec *e,
                   const struct msg_model_state *msg)
 {
     struct model_on *on = &m->on[e->index];
-    const bool is_wanted = m->state != MODEL_READY || m->n_requests || is_used(s, m, NULL);
+    const bool is_wanted = m->state != MODEL_READY || m->n_requests || is_model_used(s, m, NULL);
 
     if (msg->rc != SH_E_QUOTA || !msg->short_bytes)
         return false;
-    m->host_bytes = SH_MAX(m->host_bytes, least_bytes(s, m, e, msg));
-    if (!is_used(s, m, e) && homes_elsewhere(s, m, e)) {
+    m->host_bytes = SH_MAX(m->host_bytes, least_load_bytes(s, m, e, msg));
+    if (!is_model_used(s, m, e) && homes_elsewhere(s, m, e)) {
         models__leave(s, m, e);
         return true;
     }
-    if (is_wanted && make_room(s, m, e, msg->short_bytes, msg->short_of_tenant != 0)) {
+    if (is_wanted && make_exec_room(s, m, e, msg->short_bytes, msg->short_of_tenant != 0)) {
         models__go(s, m, e->index, MODEL_ON_FAILED);
         on->waits_for_room = true;
         on->retry_ns = sh_clock_ns() + AGAIN_NS;
@@ -188,13 +189,13 @@ bool room_on_full(struct sched *s, struct model *m, struct exec *e,
         return false;
     models__reset(s, m, e->index, MODEL_ON_ASIDE);
     on->is_aside = true;
-    if (!is_anywhere(s, m))
+    if (!is_held_anywhere(s, m))
         s->route->on_model_away(s, m, SH_E_QUOTA, msg->msg);
     return true;
 }
 
 /* Those that wait for room on e try again when all have gone that were to go. */
-static void try_again(struct sched *s, struct exec *e)
+static void try_loads_again(struct sched *s, struct exec *e)
 {
     for (size_t i = 0; i < s->models.n; i++)
         if (is_leaving(s->models.items[i], e))
@@ -216,5 +217,5 @@ void room_on_gone(struct sched *s, struct model *m, struct exec *e)
     on->is_aside = true;
     if (is_wanted)
         models__load(s, m, e);
-    try_again(s, e);
+    try_loads_again(s, e);
 }

@@ -11,7 +11,7 @@
 
 #define SERVING_RETRY "retry" /* a step: none loads it, one will again */
 
-static bool is_served(const struct model *m)
+static bool is_model_served(const struct model *m)
 {
     return !m->gone && m->state < MODEL_UNLOADING && m->state != MODEL_FAILED;
 }
@@ -30,7 +30,7 @@ enum msg_up serving_state(const struct sched *s, const struct model *m)
 {
     enum msg_up best = MSG_UP_ABSENT;
 
-    if (!is_served(m))
+    if (!is_model_served(m))
         return MSG_UP_NONE;
     for (size_t i = 0; i < s->execs.n; i++) {
         const struct exec *e = s->execs.items[i];
@@ -69,13 +69,13 @@ int64_t serving_expected_ns(const struct sched *s, const struct model *m, int64_
 {
     int64_t first = SERVING_NEVER, away_ns = SH_MS(s->conf->load_wait_ms);
 
-    for (size_t i = 0; is_served(m) && i < s->execs.n; i++)
+    for (size_t i = 0; is_model_served(m) && i < s->execs.n; i++)
         first = SH_MIN(first, expected_on(s->execs.items[i], m, now_ns, away_ns));
     return first;
 }
 
 /* One that could not load it tries again in a while: `failed` then. */
-static bool has_step(const struct model_on *on, bool failed)
+static bool has_load_step(const struct model_on *on, bool failed)
 {
     return failed ? on->phase == MODEL_ON_FAILED && on->retry_ns : on->phase == MODEL_ON_LOADING;
 }
@@ -92,7 +92,7 @@ static struct model_step step_on(const struct model_on *on, int64_t now_ns)
 }
 
 /* The step of the executor that will be ready first, by what each of them says. */
-static struct model_step step_of(const struct sched *s, const struct model *m, bool failed)
+static struct model_step serving_step(const struct sched *s, const struct model *m, bool failed)
 {
     struct model_step best = {.left_ns = -1};
     bool any = false;
@@ -101,7 +101,7 @@ static struct model_step step_of(const struct sched *s, const struct model *m, b
         const struct model_on *on = &m->on[i];
         struct model_step x;
 
-        if (!exec_is_up(s->execs.items[i]) || !has_step(on, failed))
+        if (!exec_is_up(s->execs.items[i]) || !has_load_step(on, failed))
             continue;
         x = step_on(on, sh_clock_ns());
         if (!any || (x.left_ns >= 0 &&
@@ -109,7 +109,7 @@ static struct model_step step_of(const struct sched *s, const struct model *m, b
             best = x;
         any = true;
     }
-    return any || failed ? best : step_of(s, m, true);
+    return any || failed ? best : serving_step(s, m, true);
 }
 
 static bool says_why(const struct model *m)
@@ -155,7 +155,7 @@ static void tell_model(struct sched *s, struct model *m)
     struct sh_msg msg;
 
     if (now.state == MSG_UP_LOADING)
-        now.step = step_of(s, m, false);
+        now.step = serving_step(s, m, false);
     if (now.state == m->told.state && same_step(&now.step, &m->told.step))
         return;
     m->told = now;
@@ -163,7 +163,7 @@ static void tell_model(struct sched *s, struct model *m)
     tell_apis(s, &msg);
 }
 
-static struct msg_serving count(const struct sched *s)
+static struct msg_serving count_serving(const struct sched *s)
 {
     struct msg_serving now = {0};
 
@@ -187,7 +187,7 @@ void serving_tell(struct sched *s)
     s->models.changed = false;
     for (size_t i = 0; i < s->models.n; i++)
         tell_model(s, s->models.items[i]);
-    now = count(s);
+    now = count_serving(s);
     if (now.executors != s->models.told.executors || now.missing != s->models.told.missing) {
         s->models.told = now;
         tell_apis(s, &(struct sh_msg){.type = MSG_SERVING, .u.serving = now});

@@ -15,7 +15,7 @@
 #define MAX_WAIT_NS SH_S(3600)
 #define ASK_AGAIN_NS SH_S(60) /* an answer that does not come */
 
-static int read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *err)
+static int read_size_blob(struct sh_blob b, struct sh_sizes *out, struct sh_err *err)
 {
     *out = (struct sh_sizes){.n = (uint32_t)(b.len / sizeof(out->v[0]))};
     if (b.len % sizeof(out->v[0]) || out->n < 1 || out->n > SH_MAX_SYMBOLS)
@@ -24,7 +24,7 @@ static int read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *err
     return SH_OK;
 }
 
-static struct shape *find(const struct model *m, const struct sh_sizes *sizes)
+static struct shape *find_shape(const struct model *m, const struct sh_sizes *sizes)
 {
     for (struct shape *h = m->shapes; h; h = h->next)
         if (memcmp(&h->sizes, sizes, sizeof(*sizes)) == 0)
@@ -33,7 +33,7 @@ static struct shape *find(const struct model *m, const struct sh_sizes *sizes)
 }
 
 /* Forgets the one that nobody has asked for, for the longest time. */
-static bool forget_one(struct model *m)
+static bool forget_one_shape(struct model *m)
 {
     struct shape **oldest = NULL, *h;
 
@@ -50,19 +50,19 @@ static bool forget_one(struct model *m)
     return true;
 }
 
-static int get(const struct sched *s, struct model *m, struct sh_blob sizes, struct shape **out,
-               struct sh_err *err)
+static int get_shape(const struct sched *s, struct model *m, struct sh_blob sizes,
+                     struct shape **out, struct sh_err *err)
 {
     struct sh_sizes z;
-    int rc = read_sizes(sizes, &z, err);
+    int rc = read_size_blob(sizes, &z, err);
 
     *out = NULL;
     if (rc)
         return rc;
-    *out = find(m, &z);
+    *out = find_shape(m, &z);
     if (*out)
         return SH_OK;
-    if (m->n_shapes >= SHAPES_MAX && !forget_one(m))
+    if (m->n_shapes >= SHAPES_MAX && !forget_one_shape(m))
         return SH_FAIL(err, SH_E_QUEUEFULL,
                        "requests of %u shapes of \"%s\" are in progress; try again", SHAPES_MAX,
                        m->name);
@@ -86,7 +86,7 @@ static int get(const struct sched *s, struct model *m, struct sh_blob sizes, str
 int shapes_use(const struct sched *s, struct model *m, struct sh_blob sizes, struct shape **out,
                struct sh_err *err)
 {
-    int rc = get(s, m, sizes, out, err);
+    int rc = get_shape(s, m, sizes, out, err);
 
     if (rc)
         return rc;
@@ -101,7 +101,7 @@ void shapes_release(struct shape *h)
         h->n_users--;
 }
 
-static void ask(struct sched *s, struct shape *h, struct exec *e, int64_t now)
+static void ask_for_shape(struct sched *s, struct shape *h, struct exec *e, int64_t now)
 {
     session_send(
         e->session,
@@ -145,8 +145,8 @@ void shapes_warm(struct sched *s, struct model *m, struct exec *e)
         const struct sh_blob sizes = {m->warm[i].v, m->warm[i].n * sizeof(uint32_t)};
         struct shape *h;
 
-        if (get(s, m, sizes, &h, NULL) == SH_OK && h->on[e->index].phase == SHAPE_ABSENT)
-            ask(s, h, e, sh_clock_ns());
+        if (get_shape(s, m, sizes, &h, NULL) == SH_OK && h->on[e->index].phase == SHAPE_ABSENT)
+            ask_for_shape(s, h, e, sh_clock_ns());
     }
 }
 
@@ -179,7 +179,7 @@ bool shapes_waits(struct sched *s, struct shape *h)
             continue;
         if (on->phase == SHAPE_ABSENT ||
             (on->phase == SHAPE_ASKED && now - on->asked_ns > ASK_AGAIN_NS))
-            ask(s, h, e, now);
+            ask_for_shape(s, h, e, now);
         any = true;
         ready |= on->phase == SHAPE_READY;
     }
@@ -219,7 +219,7 @@ void shapes_on_wait(struct sched *s, const struct exec *e, const struct msg_exec
         return;
     if (!msg->sizes.len)
         m->on[e->index].worker_ns = ns;
-    else if (!read_sizes(msg->sizes, &z, NULL) && (h = find(m, &z)))
+    else if (!read_size_blob(msg->sizes, &z, NULL) && (h = find_shape(m, &z)))
         h->on[e->index].worker_ns = ns;
 }
 
@@ -230,7 +230,7 @@ void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_sta
     struct sh_err err = {0};
     bool was_ready;
 
-    if (!v || get(s, v, m->sizes, &h, &err))
+    if (!v || get_shape(s, v, m->sizes, &h, &err))
         return; /* it is on its way out, or one more than we remember */
     was_ready = h->on[e->index].phase == SHAPE_READY;
     switch (m->state) {

@@ -56,7 +56,7 @@ void pass__took(int64_t began_ns)
 
 /* ------------------------------------------------------------------ the snapshot */
 
-static int room(struct sched *s, struct sh_err *err)
+static int make_pass_room(struct sched *s, struct sh_err *err)
 {
     struct pass *p = &s->pass;
     const size_t n_jobs = s->jobs.n + 1;
@@ -100,7 +100,7 @@ static void take_execs(struct sched *s, struct snapshot *in)
     in->n_execs = s->execs.n;
 }
 
-static void take_tenants(struct sched *s, struct snapshot *in)
+static void take_snap_tenants(struct sched *s, struct snapshot *in)
 {
     struct pass *p = &s->pass;
 
@@ -140,7 +140,7 @@ static int take_array(struct pass *p, struct snapshot *in, uint64_t id, uint32_t
     return idmap_put(&p->arrays, id, (void *)(uintptr_t)*out, err);
 }
 
-static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
+static int take_snap_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
 {
     struct pass *p = &s->pass;
     int rc = SH_OK;
@@ -168,16 +168,16 @@ static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
 
 int pass_snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
 {
-    int rc = room(s, err);
+    int rc = make_pass_room(s, err);
 
     *in = pass__conf(s);
     in->with_jobs = true;
     if (rc)
         return rc;
-    take_tenants(s, in);
+    take_snap_tenants(s, in);
     take_backlogs(s);
     take_execs(s, in);
-    return take_jobs(s, in, err);
+    return take_snap_jobs(s, in, err);
 }
 
 static int show_shares(struct sched *s, struct sh_err *err)
@@ -193,7 +193,7 @@ static int show_shares(struct sched *s, struct sh_err *err)
         rc = decide_shares_room(&p->out, s->tenants.n, err);
     if (rc)
         return rc;
-    take_tenants(s, &in);
+    take_snap_tenants(s, &in);
     take_backlogs(s);
     for (size_t i = 0; i < s->tenants.n; i++) {
         p->out.shares[i].running = s->tenants.items[i]->pooled.held;
@@ -227,7 +227,7 @@ static void give_reasons(struct sched *s)
             jobs_set_reason(js->items[i], jobpool_why(&js->pool, &js->items[i]->pooled));
 }
 
-static void act(struct sched *s)
+static void act_on_jobs(struct sched *s)
 {
     struct jobpool_job *next;
 
@@ -253,7 +253,7 @@ void pass_jobs(struct sched *s)
     if (reasons_are_due(s, now.now_ns))
         give_reasons(s);
     jobpool_end(q);
-    act(s);
+    act_on_jobs(s);
     jobs_sync(s);
     if (show_shares(s, &err))
         sh_log_err(SH_LOG_ERROR, "pass.failed", &err);

@@ -30,7 +30,7 @@ static bool is_ready(const struct model *m, const struct shape *h, const struct 
            (!h || h->on[e->index].phase == SHAPE_READY);
 }
 
-static void add_exec(struct sched *s, struct snapshot *in, struct exec *e)
+static void add_snap_exec(struct sched *s, struct snapshot *in, struct exec *e)
 {
     struct pass *p = &s->pass;
 
@@ -105,8 +105,8 @@ struct rows {               /* of model.ready */
 };
 
 /* Looks at those that are up, beginning with the nextth. */
-static void see(struct sched *s, const struct request *r, struct rows rows, uint32_t *next,
-                struct offers *best)
+static void see_offers(struct sched *s, const struct request *r, struct rows rows, uint32_t *next,
+                       struct offers *best)
 {
     const struct model *m = r->model;
     uint32_t i, seen = 0;
@@ -144,17 +144,17 @@ static void add_offers(struct sched *s, struct snapshot *in, const struct reques
     const struct rows hold = {0, m->n_resident, MAX_HOLD};
     struct rows rest = {m->n_resident, m->n_ready - m->n_resident, MAX_SEEN};
 
-    see(s, r, hold, &m->next_resident, &best);
+    see_offers(s, r, hold, &m->next_resident, &best);
     rest.most -= best.n_seen;
-    see(s, r, rest, &m->next_ready, &lack);
+    see_offers(s, r, rest, &m->next_ready, &lack);
     for (uint32_t k = 0; k < lack.n; k++)
         keep_best(&best, lack.exec[k], lack.ns[k]);
     if (best.n_seen + lack.n_seen > MAX_OFFERS && !asks_more(r, &best))
         best.n = FEW_OFFERS;
     for (uint32_t k = 0; k < best.n; k++)
-        add_exec(s, in, best.exec[k]);
+        add_snap_exec(s, in, best.exec[k]);
     if (lack.n)
-        add_exec(s, in, lack.exec[0]);
+        add_snap_exec(s, in, lack.exec[0]);
 }
 
 /* Nobody has its model: what it hears depends on whether there is any executor. */
@@ -162,11 +162,11 @@ static void add_any(struct sched *s, struct snapshot *in)
 {
     for (size_t i = 0; i < s->execs.n && in->n_execs == 0; i++)
         if (exec_is_up(s->execs.items[i]))
-            add_exec(s, in, s->execs.items[i]);
+            add_snap_exec(s, in, s->execs.items[i]);
 }
 
 /* False: there is nothing to look at. */
-static bool choose(struct sched *s, struct snapshot *in)
+static bool choose_requests(struct sched *s, struct snapshot *in)
 {
     struct pass *p = &s->pass;
     struct request *r;
@@ -181,7 +181,7 @@ static bool choose(struct sched *s, struct snapshot *in)
     }
     while (in->n_execs < MAX_EXECS && (e = waiting_take_exec(s)))
         if (exec_is_up(e))
-            add_exec(s, in, e);
+            add_snap_exec(s, in, e);
     if (p->n_new)
         add_any(s, in);
     return p->n_new > 0 || in->n_execs > 0;
@@ -203,7 +203,7 @@ static double asked_here(const struct model *m, const struct shape *h, uint32_t 
 
 /* What the snapshot says of a model on an executor. Only that is read of both which a request asks
  * about: with many of each most of it would be for nobody. */
-static void take_place(struct pass *p, const struct snapshot *in, uint32_t model, size_t i)
+static void take_snap_place(struct pass *p, const struct snapshot *in, uint32_t model, size_t i)
 {
     struct snap_place *place = &p->places[(size_t)model * in->n_execs + i];
     const struct model_on *on = &p->model_of[model]->on[p->exec_of[i]->index];
@@ -267,7 +267,8 @@ static void finish_model(struct sched *s, const struct snapshot *in, size_t i)
     x->failed = serving_state(s, m) == MSG_UP_FAILED;
 }
 
-static bool is_taken(const struct pass *p, const struct snapshot *in, const struct request *r)
+static bool is_request_taken(const struct pass *p, const struct snapshot *in,
+                             const struct request *r)
 {
     const uint32_t at = r->shape ? r->shape->snap : r->model->snap;
 
@@ -284,7 +285,7 @@ static uint32_t take_tenant(struct pass *p, struct snapshot *in, struct tenant *
     return t->snap;
 }
 
-static int room(struct pass *p, const struct snapshot *in, struct sh_err *err)
+static int make_snap_room(struct pass *p, const struct snapshot *in, struct sh_err *err)
 {
     const size_t n = in->n_requests + 1, m = in->n_models + 1;
     int rc = pass__grow(&p->requests, &p->cap_requests, n, sizeof(*p->requests), err);
@@ -424,20 +425,20 @@ static void note_asked(struct sched *s, const struct snapshot *in, const struct 
 static int take_request(struct sched *s, struct snapshot *in, struct request *r, struct sh_err *err)
 {
     struct pass *p = &s->pass;
-    int rc = room(p, in, err);
+    int rc = make_snap_room(p, in, err);
     uint32_t model;
 
     if (rc)
         return rc;
-    if (!is_taken(p, in, r))
+    if (!is_request_taken(p, in, r))
         take_model(s, in, r->model, r->shape);
     model = r->shape ? r->shape->snap : r->model->snap;
     for (size_t i = 0; !r->exec && i < in->n_execs; i++)
-        take_place(p, in, model, i);
+        take_snap_place(p, in, model, i);
     if (!r->exec)
         note_asked(s, in, r->model, model);
     if (r->exec)
-        take_place(p, in, model, r->exec->snap);
+        take_snap_place(p, in, model, r->exec->snap);
     p->request_of[in->n_requests] = r;
     p->requests[in->n_requests++] =
         (struct snap_request){.state = r->state == REQUEST_READY ? SNAP_READY : SNAP_OPEN,
@@ -534,7 +535,7 @@ static void refuse_late(struct sched *s, const struct decision *d, struct reques
                  limit_ms, more);
 }
 
-static void refuse(struct sched *s, const struct decision *d)
+static void refuse_decided(struct sched *s, const struct decision *d)
 {
     struct request *r = s->pass.request_of[d->request];
     char msg[640];
@@ -567,7 +568,7 @@ static void refuse(struct sched *s, const struct decision *d)
     requests_refuse_by(s, r, decide_reason_name(d->reason), d->rc, d->retry_after_ms, msg);
 }
 
-static void run(struct sched *s, const struct decision *d)
+static void run_decided(struct sched *s, const struct decision *d)
 {
     struct pass *p = &s->pass;
     struct sh_err err = {0};
@@ -585,18 +586,18 @@ static void wait_for_model(struct request *r, enum decide_reason why)
     sched_count("wait", decide_reason_name(why));
 }
 
-static void act(struct sched *s, const struct decision *d)
+static void act_on_decision(struct sched *s, const struct decision *d)
 {
     struct pass *p = &s->pass;
 
     if (d->kind == DECISION_PLACE)
         requests_place(s, p->request_of[d->request], p->exec_of[d->exec], d->is_probe);
     else if (d->kind == DECISION_REFUSE)
-        refuse(s, d);
+        refuse_decided(s, d);
     else if (d->kind == DECISION_WAIT)
         wait_for_model(p->request_of[d->request], d->reason);
     else
-        run(s, d);
+        run_decided(s, d);
 }
 
 /* One that finds no time says so of all that could have taken it; one without a limit, if it waits
@@ -620,19 +621,19 @@ static void note_late(const struct pass *p, const struct snapshot *in, const str
 }
 
 /* One pass; *any: it had something to look at. */
-static int look(struct sched *s, bool *any, struct sh_err *err)
+static int look_at_requests(struct sched *s, bool *any, struct sh_err *err)
 {
     struct pass *p = &s->pass;
     struct snapshot in = pass__conf(s);
     int rc;
 
-    *any = choose(s, &in);
+    *any = choose_requests(s, &in);
     rc = *any ? snapshot(s, &in, err) : SH_OK;
     if (*any && !rc)
         rc = decide(&in, &p->out, err);
     for (size_t i = 0; *any && !rc && i < p->out.n; i++) {
         note_late(p, &in, &p->out.items[i]);
-        act(s, &p->out.items[i]);
+        act_on_decision(s, &p->out.items[i]);
     }
     for (size_t i = 0; i < in.n_execs; i++)
         p->exec_of[i]->snap = SNAP_NONE;
@@ -653,7 +654,7 @@ void pass_requests(struct sched *s)
     if (!rc)
         rc = pass__grow(&p->parts, &p->cap_parts, MAX_NEW, sizeof(*p->parts), &err);
     for (uint32_t i = 0; any && !rc && i < MAX_PASSES; i++)
-        rc = look(s, &any, &err);
+        rc = look_at_requests(s, &any, &err);
     if (rc)
         sh_log_err(SH_LOG_ERROR, "pass.failed", &err);
     pass__took(began);

@@ -53,7 +53,7 @@ static void request_end(struct sched *s, struct request *r)
 }
 
 /* What became of its promise, if it has one. */
-static void settle(struct request *r, const char *result)
+static void settle_promise(struct request *r, const char *result)
 {
     if (r->promised_ns && !r->cancelled)
         sh_metric_add(M_shunt_promises_total, SH_LABELS(r->model->name, result), 1);
@@ -82,7 +82,7 @@ void requests_refuse_by(struct sched *s, struct request *r, const char *rule, in
              .rid = r->rid, .rc = rc, .what = rule);
     if (rc == SH_E_SLO)
         learn_promise(r, false);
-    settle(r, "given_up");
+    settle_promise(r, "given_up");
     if (r->api)
         session_refuse(r->api->session, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
     request_end(s, r);
@@ -158,7 +158,7 @@ static void charge_turn(struct request *r)
 
 /* Start-time fair queueing (Goyal, Vin and Cheng): each tenant's requests follow each other by what
  * they cost, from where the others are by now. Who sends few goes before the many of another. */
-static void take_turn(struct sched *s, struct request *r)
+static void take_request_turn(struct sched *s, struct request *r)
 {
     r->turn_ns = SH_MAX(s->requests.turn_ns, r->tenant->turn_ns);
     r->tenant->turn_ns = r->turn_ns;
@@ -202,7 +202,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
         free(r);
         return rc;
     }
-    take_turn(s, r);
+    take_request_turn(s, r);
     q->items[q->n++] = r;
     waiting_sort(s, r);
     requests__set_due(s, r);
@@ -396,7 +396,7 @@ static void run_again(struct sched *s, struct request *r)
 }
 
 /* One of a run whose executor is gone: its result may have come all the same. */
-static void lose(struct sched *s, struct request *r, const struct exec *e)
+static void lose_request(struct sched *s, struct request *r, const struct exec *e)
 {
     r->run = NULL;
     if (!r->api || r->cancelled || r->n_lost++ == MAX_LOST) {
@@ -423,7 +423,7 @@ void requests_on_exec_lost(struct sched *s, struct exec *e)
 {
     while (e->runs) {
         for (size_t i = 0; i < e->runs->n_parts; i++)
-            lose(s, e->runs->parts[i], e);
+            lose_request(s, e->runs->parts[i], e);
         run_free(s, e->runs);
     }
     requests_on_exec_stopping(s, e);
@@ -528,7 +528,7 @@ void requests_refuse_all(struct sched *s, const char *why)
 }
 
 /* Only one of API and scheduler has lost the executor. */
-static void give_up(struct sched *s, struct request *r)
+static void give_up_request(struct sched *s, struct request *r)
 {
     if (r->state == REQUEST_LOST) {
         refuse_lost(s, r, r->exec);
@@ -536,7 +536,7 @@ static void give_up(struct sched *s, struct request *r)
     }
     r->doubt_ns = 0;
     requests__set_due(s, r);
-    settle(r, "given_up");
+    settle_promise(r, "given_up");
     cancel_running(s, r);
     if (r->api) {
         session_refuse(r->api->session, r->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
@@ -561,9 +561,9 @@ void requests_expire(struct sched *s, int64_t now_ns)
 
     while ((r = requests__first_due(s, now_ns))) {
         if (r->doubt_ns && now_ns - r->doubt_ns > REQUEST_DOUBT_NS) {
-            give_up(s, r);
+            give_up_request(s, r);
         } else if (r->state == REQUEST_RUNNING) {
-            settle(r, "given_up");
+            settle_promise(r, "given_up");
             cancel_running(s, r);
         } else {
             refuse_expired(s, r);
@@ -613,7 +613,7 @@ void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_
                                                      .compile_ns = r->compile_ns}});
 }
 
-static struct sh_blob sizes_of(const struct run *run)
+static struct sh_blob run_sizes(const struct run *run)
 {
     const struct shape *h = run->shape;
 
@@ -621,7 +621,7 @@ static struct sh_blob sizes_of(const struct run *run)
              : (struct sh_blob){0};
 }
 
-static void send_run(struct sched *s, const struct run *run, int64_t now)
+static void send_run_msg(struct sched *s, const struct run *run, int64_t now)
 {
     struct session *x = run->exec->session;
     int64_t wanted_until = 0;
@@ -650,7 +650,7 @@ static void send_run(struct sched *s, const struct run *run, int64_t now)
                                                .batch = run->batch,
                                                .n_parts = (uint32_t)run->n_parts,
                                                .budget_ns = SH_MAX(wanted_until - now, 1),
-                                               .sizes = sizes_of(run)}});
+                                               .sizes = run_sizes(run)}});
 }
 
 /* More is known of a run that is sent than decide() knew: what runs before it. */
@@ -721,7 +721,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     *at = run;
     e->n_runs++;
     exec_changed(&s->execs, e);
-    send_run(s, run, now);
+    send_run_msg(s, run, now);
     requests__note_sent(run, now);
     return SH_OK;
 }
@@ -740,7 +740,7 @@ static void wait_for_result(struct sched *s, struct request *r)
 static void end_part(struct sched *s, struct request *r, const struct exec *e)
 {
     if (r->again)
-        lose(s, r, e);
+        lose_request(s, r, e);
     else if (r->asked && r->api)
         wait_for_result(s, r);
     else
@@ -753,12 +753,12 @@ static void account_end(struct sched *s, struct request *r, const struct model *
     const bool kept = now <= r->promised_ns;
 
     if (rc != SH_OK) {
-        settle(r, "given_up");
+        settle_promise(r, "given_up");
         return;
     }
     traffics_count(&s->traffics, m->model_id, m->tenant, m->name, now - r->open_ns, now);
     learn_promise(r, kept);
-    settle(r, kept ? "kept" : "late");
+    settle_promise(r, kept ? "kept" : "late");
 }
 
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m)

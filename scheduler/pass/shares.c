@@ -9,13 +9,13 @@
 #define USAGE_STEP 0.001 /* usage that changed by a smaller part is not written again */
 #define USAGE_MIN_NS 1e6
 
-static bool is_same(double a, double b)
+static bool is_same_amount(double a, double b)
 {
     return fabs(a - b) < 1e-9;
 }
 
-static bool is_known(const struct sched *s, const struct tenant *t, const struct store_share *now,
-                     int64_t now_ns)
+static bool is_share_known(const struct sched *s, const struct tenant *t,
+                           const struct store_share *now, int64_t now_ns)
 {
     const struct store_share *was = &t->shown;
     double decayed = tenants_decay(&s->tenants, was->usage_ns, now_ns - t->shown_ns);
@@ -23,12 +23,13 @@ static bool is_known(const struct sched *s, const struct tenant *t, const struct
     if (t->shown_ns == 0) /* nothing to say of who never had anything */
         return now->running_gpus + now->waiting_gpus + now->reserved_gpus <= 0 &&
                now->usage_ns < USAGE_MIN_NS;
-    return is_same(was->guaranteed_gpus, now->guaranteed_gpus) &&
-           is_same(was->max_gpus, now->max_gpus) && is_same(was->weight, now->weight) &&
-           is_same(was->running_gpus, now->running_gpus) &&
-           is_same(was->waiting_gpus, now->waiting_gpus) &&
-           is_same(was->fair_gpus, now->fair_gpus) &&
-           is_same(was->reserved_gpus, now->reserved_gpus) &&
+    return is_same_amount(was->guaranteed_gpus, now->guaranteed_gpus) &&
+           is_same_amount(was->max_gpus, now->max_gpus) &&
+           is_same_amount(was->weight, now->weight) &&
+           is_same_amount(was->running_gpus, now->running_gpus) &&
+           is_same_amount(was->waiting_gpus, now->waiting_gpus) &&
+           is_same_amount(was->fair_gpus, now->fair_gpus) &&
+           is_same_amount(was->reserved_gpus, now->reserved_gpus) &&
            fabs(decayed - now->usage_ns) <= fmax(USAGE_STEP * now->usage_ns, USAGE_MIN_NS);
 }
 
@@ -48,8 +49,8 @@ static void on_shown(void *ctx, void *arg, int rc, const struct sh_err *err)
     }
 }
 
-static struct store_share share_of(const struct decide_share *d, const struct snap_tenant *t,
-                                   int64_t id)
+static struct store_share store_share_of(const struct decide_share *d, const struct snap_tenant *t,
+                                         int64_t id)
 {
     return (struct store_share){.tenant_id = id,
                                 .guaranteed_gpus = t->guaranteed_gpus,
@@ -85,9 +86,9 @@ void shares_show(struct sched *s, const struct snapshot *in)
     for (size_t k = 0; k < in->n_tenants && w->n < STORE_MAX_SHARES; k++, x->next++) {
         size_t i = x->next % in->n_tenants;
         struct tenant *t = s->tenants.items[i];
-        struct store_share now = share_of(&s->pass.out.shares[i], &in->tenants[i], t->id);
+        struct store_share now = store_share_of(&s->pass.out.shares[i], &in->tenants[i], t->id);
 
-        if (t->id == 0 || is_known(s, t, &now, in->now_ns))
+        if (t->id == 0 || is_share_known(s, t, &now, in->now_ns))
             continue;
         t->shown = now;
         t->shown_ns = in->now_ns;

@@ -6,7 +6,7 @@
 #define TICK_EXECS 256u
 #define TICK_REQUESTS 256u
 
-static void append(struct exec_requests *l, struct request *r)
+static void append_waiting(struct exec_requests *l, struct request *r)
 {
     r->list = l;
     r->before = l->last;
@@ -48,7 +48,7 @@ void waiting_sort(struct sched *s, struct request *r)
 {
     waiting_leave(s, r);
     if (r->state == REQUEST_OPEN || r->state == REQUEST_READY)
-        append(r->exec ? &r->exec->waiting : &s->requests.waiting.fresh, r);
+        append_waiting(r->exec ? &r->exec->waiting : &s->requests.waiting.fresh, r);
 }
 
 void waiting_touch_all(struct sched *s)
@@ -85,7 +85,7 @@ struct request *waiting_take(struct sched *s)
     if (!r)
         return NULL;
     list_leave(r);
-    append(&w->parked, r);
+    append_waiting(&w->parked, r);
     return r;
 }
 

@@ -23,7 +23,8 @@ void arrivals_fini(struct arrivals *a)
     *a = (struct arrivals){0};
 }
 
-static struct arrivals_row *find(const struct arrivals *a, const char *tenant, int64_t version_id)
+static struct arrivals_row *find_arrivals(const struct arrivals *a, const char *tenant,
+                                          int64_t version_id)
 {
     struct arrivals_row *r = idmap_get(&a->by_version, (uint64_t)version_id);
 
@@ -32,7 +33,8 @@ static struct arrivals_row *find(const struct arrivals *a, const char *tenant, i
     return r;
 }
 
-static struct arrivals_row *make(struct arrivals *a, const char *tenant, int64_t version_id)
+static struct arrivals_row *make_arrivals(struct arrivals *a, const char *tenant,
+                                          int64_t version_id)
 {
     struct arrivals_row *first = idmap_get(&a->by_version, (uint64_t)version_id);
     struct arrivals_row *r = a->n_rows < ARRIVALS_ROWS ? calloc(1, sizeof(*r)) : NULL;
@@ -75,14 +77,14 @@ static void make_coarser(struct arrivals_row *r)
 
 void arrivals_add(struct arrivals *a, const char *tenant, int64_t version_id, int64_t now_ns)
 {
-    struct arrivals_row *r = find(a, tenant, version_id);
+    struct arrivals_row *r = find_arrivals(a, tenant, version_id);
     struct arrivals_bin *last;
     uint32_t at;
 
     if (!a->n_requests++)
         a->begun_ns = now_ns;
     if (!r)
-        r = make(a, tenant, version_id);
+        r = make_arrivals(a, tenant, version_id);
     if (!r)
         return;
     make_coarser(r);
@@ -97,7 +99,7 @@ void arrivals_add(struct arrivals *a, const char *tenant, int64_t version_id, in
 
 void arrivals_sized(struct arrivals *a, const char *tenant, int64_t version_id, uint32_t samples)
 {
-    struct arrivals_row *r = find(a, tenant, version_id);
+    struct arrivals_row *r = find_arrivals(a, tenant, version_id);
     unsigned i = 0;
 
     if (!r)
@@ -113,7 +115,7 @@ bool arrivals_is_over(const struct arrivals *a, int64_t now_ns)
     return a->n_requests && now_ns - a->begun_ns >= ARRIVALS_SLICE_NS;
 }
 
-static json_t *text_of(const struct arrivals_row *r)
+static json_t *arrivals_text(const struct arrivals_row *r)
 {
     char text[ARRIVALS_BINS * MAX_AT_BYTES], *p = text;
     uint32_t was = 0;
@@ -130,7 +132,7 @@ static json_t *text_of(const struct arrivals_row *r)
     return json_stringn(text, (size_t)(p - text));
 }
 
-static json_t *sizes_of(const struct arrivals_row *r)
+static json_t *arrivals_sizes(const struct arrivals_row *r)
 {
     json_t *list = json_array();
 
@@ -148,10 +150,11 @@ char *arrivals_take(struct arrivals *a, uint64_t *n_requests_out)
 
     *n_requests_out = a->n_requests;
     for (const struct arrivals_row *r = a->all; list && r; r = r->next)
-        json_array_append_new(
-            list, json_pack("{s:s, s:I, s:i, s:I, s:o, s:o}", "tenant", r->tenant, "version",
-                            (json_int_t)r->version_id, "unit_ms", (int)r->unit_ms, "requests",
-                            (json_int_t)r->n_requests, "at", text_of(r), "sizes", sizes_of(r)));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:i, s:I, s:o, s:o}", "tenant", r->tenant,
+                                        "version", (json_int_t)r->version_id, "unit_ms",
+                                        (int)r->unit_ms, "requests", (json_int_t)r->n_requests,
+                                        "at", arrivals_text(r), "sizes", arrivals_sizes(r)));
     if (json_array_size(list))
         text = json_dumps(list, JSON_COMPACT);
     json_decref(list);

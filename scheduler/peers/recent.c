@@ -2,6 +2,7 @@
 #include "scheduler/peers/recent.h"
 
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,7 @@ static void add_switch(struct recent *r, const struct msg_switch *s, int64_t now
         memmove(r->switches, r->switches + 1, (RECENT_SWITCHES - 1) * sizeof(r->switches[0]));
         r->n_switches--;
     }
-    r->switches[r->n_switches++] = (struct shown){now_ms - s->age_ns / 1000000, *s};
+    r->switches[r->n_switches++] = (struct shown){now_ms - s->age_ns / SH_MS(1), *s};
 }
 
 void recent_add(struct recent *r, const struct msg_exec_use *m, int64_t now_ms)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Tells the part that used the session; it has no user afterwards. */
-static void detach(struct session *x, const char *why)
+static void detach_session(struct session *x, const char *why)
 {
     struct sched *s = x->sched;
 
@@ -62,7 +62,7 @@ static void on_close(struct sh_wire *w, const struct sh_err *why, void *arg)
     struct session *x = arg;
 
     (void)w;
-    detach(x, why->msg);
+    detach_session(x, why->msg);
     session_free(x);
 }
 
@@ -72,7 +72,7 @@ void session_end(struct session *x, const char *why)
         return;
     x->ending = true;
     SH_INFO("session.end", "serial=%llu why=\"%s\"", (unsigned long long)x->serial, why);
-    detach(x, why);
+    detach_session(x, why);
     sh_wire_finish(x->wire);
 }
 

@@ -37,7 +37,7 @@ void tenants_fini(struct tenants *t)
 }
 
 /* Index of the first tenant whose name is not less. */
-static size_t lower_bound(const struct tenants *t, const char *name)
+static size_t tenant_lower_bound(const struct tenants *t, const char *name)
 {
     size_t lo = 0, hi = t->n;
 
@@ -59,7 +59,7 @@ struct tenant *tenants_by_id(const struct tenants *t, int64_t id)
 
 int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err)
 {
-    size_t i = lower_bound(t, name);
+    size_t i = tenant_lower_bound(t, name);
     struct tenant *x;
     int rc;
 
@@ -93,7 +93,7 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
 }
 
 /* What decisions about its jobs rest on has changed. */
-static void touch(struct tenants *t, struct tenant *x)
+static void touch_tenant(struct tenants *t, struct tenant *x)
 {
     if (x->touched_at)
         return;
@@ -126,7 +126,7 @@ static void set_memory(struct tenants *t, struct tenant *x, const struct store_m
         return;
     x->memory_change = ++t->memory_changes;
     x->memory = *m;
-    touch(t, x);
+    touch_tenant(t, x);
 }
 
 static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t poll,
@@ -150,7 +150,7 @@ static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t
     x->max_running_jobs = row->max_running_jobs;
     x->max_requests = row->max_concurrent_requests;
     x->seen_poll = poll;
-    touch(t, x);
+    touch_tenant(t, x);
     set_memory(t, x, &row->memory);
     return SH_OK;
 }
@@ -177,7 +177,7 @@ static void drop_gone(struct tenants *t, uint64_t poll)
         if (is_there || take_back_memory(t, x) || x->n_requests || x->pooled.n_jobs) {
             if (x->active && !is_there && x->id) {
                 x->active = false;
-                touch(t, x);
+                touch_tenant(t, x);
             }
             t->items[n++] = x;
             continue;
@@ -205,7 +205,7 @@ int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, 
         if (x) {
             x->usage_ns = v->usage_ns[i];
             x->usage_at_ns = now_ns;
-            touch(t, x);
+            touch_tenant(t, x);
         }
     }
     return rc;
@@ -236,5 +236,5 @@ void tenants_charge(struct tenants *t, struct tenant *x, int64_t gpu_ns, int64_t
 {
     x->usage_ns = tenants_usage_ns(t, x, now_ns) + (double)gpu_ns;
     x->usage_at_ns = now_ns;
-    touch(t, x);
+    touch_tenant(t, x);
 }

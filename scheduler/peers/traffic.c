@@ -43,7 +43,7 @@ void traffics_fini(struct traffics *t)
 }
 
 /* Empties the slices that have begun since the last look. */
-static void advance(struct traffic *x, int64_t now_ns)
+static void advance_slices(struct traffic *x, int64_t now_ns)
 {
     const int64_t now = now_ns / TRAFFIC_SLICE_NS;
 
@@ -59,7 +59,7 @@ static void advance(struct traffic *x, int64_t now_ns)
     x->newest = SH_MAX(x->newest, now);
 }
 
-static void unlink_at(struct traffics *t, struct traffic **at)
+static void unlink_traffic_at(struct traffics *t, struct traffic **at)
 {
     struct traffic *x = *at;
 
@@ -73,13 +73,13 @@ static void forget_name(struct traffics *t, const struct traffic *now)
 {
     for (struct traffic **at = &t->all; *at; at = &(*at)->next)
         if (strcmp((*at)->tenant, now->tenant) == 0 && strcmp((*at)->model, now->model) == 0) {
-            unlink_at(t, at);
+            unlink_traffic_at(t, at);
             return;
         }
 }
 
-static struct traffic *make(struct traffics *t, int64_t model_id, const char *tenant,
-                            const char *model, int64_t now_ns)
+static struct traffic *make_traffic(struct traffics *t, int64_t model_id, const char *tenant,
+                                    const char *model, int64_t now_ns)
 {
     struct traffic *x = calloc(1, sizeof(*x));
 
@@ -103,10 +103,10 @@ void traffics_count(struct traffics *t, int64_t model_id, const char *tenant, co
     const unsigned b = sh_latency_bucket(latency_ns);
 
     if (!x)
-        x = make(t, model_id, tenant, model, now_ns);
+        x = make_traffic(t, model_id, tenant, model, now_ns);
     if (!x)
         return;
-    advance(x, now_ns);
+    advance_slices(x, now_ns);
     x->slice[x->newest % TRAFFIC_SLICES][b]++;
     x->sum[b]++;
     x->n_requests++;
@@ -126,7 +126,7 @@ struct traffic *traffics_next(const struct traffics *t, const struct traffic *at
 
 void traffic_look(struct traffic *x, int64_t now_ns, struct traffic_line *out)
 {
-    advance(x, now_ns);
+    advance_slices(x, now_ns);
     *out = (struct traffic_line){.tenant = x->tenant,
                                  .model = x->model,
                                  .n_requests = (uint64_t)x->n_requests,
@@ -141,10 +141,10 @@ void traffics_sweep(struct traffics *t, int64_t now_ns)
     while (*at) {
         struct traffic *x = *at;
 
-        advance(x, now_ns);
+        advance_slices(x, now_ns);
         if (x->n_requests)
             at = &x->next;
         else
-            unlink_at(t, at);
+            unlink_traffic_at(t, at);
     }
 }

@@ -7,7 +7,7 @@
 #include "common/units.h"
 #include "scheduler/sched.h"
 
-static void note(struct tenant *t, enum tenant_wait kind, int64_t age_ns)
+static void note_age(struct tenant *t, enum tenant_wait kind, int64_t age_ns)
 {
     t->oldest_ns[kind] = SH_MAX(t->oldest_ns[kind], age_ns);
 }
@@ -18,7 +18,7 @@ static void note_requests(struct sched *s, int64_t now)
         const struct request *r = s->requests.items[i];
 
         if (r->state != REQUEST_RUNNING)
-            note(r->tenant, TENANT_WAIT_REQUEST, now - r->open_ns);
+            note_age(r->tenant, TENANT_WAIT_REQUEST, now - r->open_ns);
     }
 }
 
@@ -29,7 +29,7 @@ static void note_jobs(struct sched *s, int64_t wall_us)
         struct tenant *t = j->state == JOB_QUEUED ? tenants_by_id(&s->tenants, j->tenant_id) : NULL;
 
         if (t)
-            note(t, TENANT_WAIT_JOB, SH_US(wall_us - j->queued_us));
+            note_age(t, TENANT_WAIT_JOB, SH_US(wall_us - j->queued_us));
     }
 }
 

@@ -29,7 +29,7 @@ static const char *const SOURCES[] = {
 
 /* ------------------------------------------------------------------ rows */
 
-static bool same(const struct model_shown *a, const struct model_shown *b)
+static bool is_same_shown(const struct model_shown *a, const struct model_shown *b)
 {
     return a->phase == b->phase &&
            (a->phase == MODEL_ON_ABSENT ||
@@ -60,19 +60,19 @@ static json_t *place_row(const struct model *m, const struct exec *e, const stru
     return row;
 }
 
-static void add_places(struct sched *s, struct model *m, json_t *rows)
+static void add_model_places(struct sched *s, struct model *m, json_t *rows)
 {
     for (size_t i = 0; i < s->execs.n && json_array_size(rows) < REPORT_MAX_ROWS; i++) {
         struct model_on *on = &m->on[i];
         const struct model_shown now = {.phase = on->phase, .place = on->place};
 
-        if (!same(&now, &on->shown) &&
+        if (!is_same_shown(&now, &on->shown) &&
             !json_array_append_new(rows, place_row(m, s->execs.items[i], &now)))
             on->shown = now;
     }
 }
 
-static json_t *times_of(const struct predict_ring *r, int64_t now_ns)
+static json_t *ring_times(const struct predict_ring *r, int64_t now_ns)
 {
     int64_t ns[PREDICT_RING];
     const size_t n = predict_recent(r, now_ns, ns);
@@ -95,10 +95,10 @@ static json_t *numbers_of(const double *v, size_t n)
 /* What a what-if question draws from. Of all batches together: with that of 1. */
 static json_t *learnt_of(const struct predict *p, unsigned bucket, int64_t now_ns)
 {
-    json_t *o = json_pack("{s:o}", "times", times_of(&p->ring[bucket], now_ns));
+    json_t *o = json_pack("{s:o}", "times", ring_times(&p->ring[bucket], now_ns));
 
     if (o && bucket == 0)
-        json_object_update_new(o, json_pack("{s:o, s:o, s:o}", "cold", times_of(&p->cold, now_ns),
+        json_object_update_new(o, json_pack("{s:o, s:o, s:o}", "cold", ring_times(&p->cold, now_ns),
                                             "stretch",
                                             numbers_of(p->stretch, SH_ARRAY_LEN(p->stretch)),
                                             "after", numbers_of(p->after, SH_ARRAY_LEN(p->after))));
@@ -222,7 +222,7 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
 }
 
 /* NULL for an empty list. */
-static char *text_of(json_t *rows)
+static char *rows_text(json_t *rows)
 {
     char *text = json_array_size(rows) ? json_dumps(rows, JSON_COMPACT) : NULL;
 
@@ -256,15 +256,15 @@ void report_second(struct sched *s)
     places = json_array();
     profiles = json_array();
     for (size_t i = 0; i < s->models.n; i++) {
-        add_places(s, s->models.items[i], places);
+        add_model_places(s, s->models.items[i], places);
         if (with_profiles && json_array_size(profiles) < REPORT_MAX_ROWS)
             add_profile(s->models.items[i], profiles, sh_clock_ns());
     }
     *r = (struct store_report){.fence = sched_fence(s),
-                               .resets = text_of(reset_names(s)),
-                               .places = text_of(places),
-                               .measured = text_of(profiles),
-                               .execs = text_of(exec_rows(s, with_execs)),
+                               .resets = rows_text(reset_names(s)),
+                               .places = rows_text(places),
+                               .measured = rows_text(profiles),
+                               .execs = rows_text(exec_rows(s, with_execs)),
                                .with_sweep = with_profiles};
     take_arrivals(s, r, sh_clock_ns());
     if (!r->resets && !r->places && !r->measured && !r->execs && !r->arrivals && !with_profiles) {

@@ -14,7 +14,7 @@
 #define BATCH_MIN 10
 #define LAST_BATCH_MS 1000
 
-static int64_t days_of(const struct sched_conf *c, enum store_sweep_kind kind)
+static int64_t kept_days(const struct sched_conf *c, enum store_sweep_kind kind)
 {
     switch (kind) {
     case SWEEP_EVENT_PARTS:
@@ -109,7 +109,8 @@ void sweep_tick(struct sched *s, int64_t now_ns)
     if (w->running || now_ns < w->next_ns)
         return;
     /* Partitions are made also where nothing is ever old. */
-    while (w->kind < SWEEP_N_KINDS && days_of(s->conf, w->kind) == 0 && !store_sweep_parts(w->kind))
+    while (w->kind < SWEEP_N_KINDS && kept_days(s->conf, w->kind) == 0 &&
+           !store_sweep_parts(w->kind))
         w->kind++;
     x = w->kind < SWEEP_N_KINDS ? calloc(1, sizeof(*x)) : NULL;
     if (!x) {
@@ -118,7 +119,7 @@ void sweep_tick(struct sched *s, int64_t now_ns)
     }
     *x = (struct store_sweep){.fence = sched_fence(s),
                               .kind = w->kind,
-                              .days = days_of(s->conf, w->kind),
+                              .days = kept_days(s->conf, w->kind),
                               .batch = w->batch};
     if (dbthread_submit(w->db,
                         &(struct dbop){.name = "sweep",

@@ -17,7 +17,7 @@ _Static_assert(MAX_AMOUNT <= INT64_MAX / MSG_USAGE_ROWS, "a batch has a sum");
 #define MAX_AGE_S (31 * INT64_C(86400)) /* what is older by its clock counts as of then */
 
 /* The place of a source that is being written, or of "" a free one; NULL: none. */
-static char *place_of(struct usage *u, const char *source)
+static char *writing_place(struct usage *u, const char *source)
 {
     for (size_t i = 0; i < USAGE_MAX_WRITING; i++)
         if (strcmp(u->writing[i], source) == 0)
@@ -30,7 +30,7 @@ static void on_stored(void *ctx, void *arg, int rc, const struct sh_err *err)
     struct sched *s = ctx;
     const struct store_usage *u = arg;
     struct exec *e = execs_find(&s->execs, u->executor);
-    char *place = place_of(&s->usage, u->source);
+    char *place = writing_place(&s->usage, u->source);
 
     if (place)
         place[0] = '\0';
@@ -71,8 +71,8 @@ static bool is_good(const struct msg_usage_row *r)
            is_amount(r->step) && (!is_job || r->step <= MAX_AMOUNT / SH_MAX(r->samples, 1));
 }
 
-static struct store_usage *batch_new(struct sched *s, const struct exec *e,
-                                     const struct msg_usage *m)
+static struct store_usage *usage_batch_new(struct sched *s, const struct exec *e,
+                                           const struct msg_usage *m)
 {
     size_t n = m->rows.len / sizeof(struct msg_usage_row), n_bad = 0;
     const char *from = m->rows.data;
@@ -120,8 +120,8 @@ void usage_on_batch(struct sched *s, struct exec *e, const struct msg_usage *m)
         SH_ERROR("usage.batch", "executor=%s msg=\"no batch of usage\"", e->info.name);
         return;
     }
-    place = place_of(&s->usage, m->source) ? NULL : place_of(&s->usage, "");
-    u = place ? batch_new(s, e, m) : NULL;
+    place = writing_place(&s->usage, m->source) ? NULL : writing_place(&s->usage, "");
+    u = place ? usage_batch_new(s, e, m) : NULL;
     if (!u)
         return;
     sh_strlcpy(place, m->source, STORE_SOURCE_BYTES);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# banned.sh - calls that are unsafe or keep hidden state, and mutable state at file scope. Comments
-# and strings are blanked out before the search, so that they may talk about all of this.
+# banned.sh - calls that are unsafe or keep hidden state, and mutable state at file scope; rows of
+# zeros where a time has a unit. Comments and strings are blanked out before the search, so that
+# they may talk about all of this.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 
@@ -43,6 +44,10 @@ git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs -r perl -
             while ($t =~ /\b(getenv|secure_getenv|getopt|getopt_long)\s*\(/g) {
                 say_no($file, $t, $-[1], "$1() is for common/conf.c");
             }
+        }
+        my $is_product = $file =~ m{^(api|cli|common|executor|runtime|scheduler|simulate|zoo)/};
+        while ($is_product && $t =~ m{(?:_NS\s+\(?|[*/%] )(?:INT64_C\()?\d+000000L*\b}g) {
+            say_no($file, $t, $-[0], "a time has a unit: SH_MS() of common/units.h");
         }
         my $may_have_state = $is_test
             || $file =~ m{^bench/|^common/(log|metrics\w*|clock|trace)\.c$|(^|/)main\.c$|\.c?u?h$};

@@ -9,6 +9,7 @@
 #include "api/infer/traffic.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,8 +24,8 @@
 #define MAX_OPEN 4096
 #define BIG_BODY 40000u
 #define MAX_SAMPLE 65536
-#define LATE_NS SIM_MS(400) /* the link's timer, a message, a pause of the loop */
-#define REACH_NS SIM_MS(500)
+#define LATE_NS SH_MS(400) /* the link's timer, a message, a pause of the loop */
+#define REACH_NS SH_MS(500)
 
 struct sim_api {
     struct sim_proc *proc;
@@ -188,7 +189,7 @@ void infer_complete(struct infer *i, const struct infer_result *r)
         counts.by_rc[SH_MIN((size_t)-r->rc, SH_ARRAY_LEN(counts.by_rc) - 1)]++;
     }
     close_one(q);
-    sim_after(q->a->proc, sim_between(0, SIM_MS(3)), on_read, q, 0);
+    sim_after(q->a->proc, sim_between(0, SH_MS(3)), on_read, q, 0);
 }
 
 static void on_body(void *arg, uint64_t n)
@@ -270,7 +271,7 @@ static struct asked *new_request(struct sim_api *a, const struct database_versio
     i->plan.run_out_bytes[0] = (size_t)i->plan.batch * q->out_bytes;
     i->plan.priority = sim_chance(0.1) ? (uint32_t)sim_below(50) : 0;
     i->plan.timeout_us = sim_chance(0.5) ? sim_between(20000, 800000) : 0;
-    q->limit_ns = i->plan.timeout_us ? i->plan.timeout_us * 1000 : SIM_MS(TIMEOUT_MS);
+    q->limit_ns = i->plan.timeout_us ? i->plan.timeout_us * 1000 : SH_MS(TIMEOUT_MS);
     return q;
 }
 
@@ -299,10 +300,10 @@ static void open_request(struct sim_api *a)
     open_ones[n_open++] = q;
     counts.opened++;
     infer_ref(i);
-    sim_after(a->proc, is_big ? sim_between(0, SIM_MS(30)) : 0, on_body, q, 0);
+    sim_after(a->proc, is_big ? sim_between(0, SH_MS(30)) : 0, on_body, q, 0);
     if (sim_chance(0.05)) {
         infer_ref(i);
-        sim_after(a->proc, sim_between(0, SIM_MS(60)), on_gone, q, 0);
+        sim_after(a->proc, sim_between(0, SH_MS(60)), on_gone, q, 0);
     }
 }
 
@@ -374,7 +375,7 @@ static void on_second(void *arg, uint64_t n)
     c->kind = DATABASE_NOTHING;
     database_call(a->proc, c, on_reached, a);
     ask(a);
-    sim_after(a->proc, SIM_S(1), on_second, a, 0);
+    sim_after(a->proc, SH_S(1), on_second, a, 0);
 }
 
 static void run(void *arg)

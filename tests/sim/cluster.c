@@ -1,7 +1,9 @@
 /* cluster.c - see cluster.h. */
 #include "tests/sim/cluster.h"
 
-#define WATCH_NS SIM_MS(500)
+#include "common/units.h"
+
+#define WATCH_NS SH_MS(500)
 
 static const char *const OPTIONS[] = {"--min-run-ms=500", "--level-ms=300", "--full-look-ms=2000",
                                       "--metrics-addr=", NULL};
@@ -66,7 +68,7 @@ void cluster_begin(const struct cluster_conf *c)
 
     conf = c;
     for (unsigned i = 0; i < cluster_n_hosts(); i++)
-        sim_host_clock(i, SIM_S(sim_below(100)), (int64_t)sim_below(5000), sim_between(-100, 100));
+        sim_host_clock(i, SH_S(sim_below(100)), (int64_t)sim_below(5000), sim_between(-100, 100));
     for (unsigned i = 0; i < CLUSTER_N_SCHEDULERS; i++)
         schedulers[i] = sim_scheduler_new(S[i], i, OPTIONS);
     for (unsigned i = 0; i < conf->n_executors; i++)
@@ -143,29 +145,29 @@ void cluster_kill(const uint64_t r[static 3])
 {
     disturbed(0);
     kill_one(whom(r));
-    start_later(whom(r), SIM_MS(r[1] % (r[2] % 4 ? 3000 : 20000)));
+    start_later(whom(r), SH_MS(r[1] % (r[2] % 4 ? 3000 : 20000)));
 }
 
 /* Everything but what is on disks. */
 void cluster_power(const uint64_t r[static 3])
 {
-    disturbed(SIM_S(2));
-    database_stop(SIM_MS(r[0] % 2000));
+    disturbed(SH_S(2));
+    database_stop(SH_MS(r[0] % 2000));
     for (size_t i = 0; i < cluster_n_procs(); i++) {
         kill_one(i);
-        start_later(i, SIM_MS((r[1] >> (4 * i)) % 16 * 100));
+        start_later(i, SH_MS((r[1] >> (4 * i)) % 16 * 100));
     }
 }
 
 void cluster_stop(const uint64_t r[static 3])
 {
     sim_scheduler_stop(schedulers[r[0] % CLUSTER_N_SCHEDULERS]);
-    start_later(r[0] % CLUSTER_N_SCHEDULERS, SIM_MS(r[1] % 1000));
+    start_later(r[0] % CLUSTER_N_SCHEDULERS, SH_MS(r[1] % 1000));
 }
 
 void cluster_pause(const uint64_t r[static 3])
 {
-    const int64_t ns = SIM_MS(r[1] % (r[2] % 4 ? 3000 : 14000));
+    const int64_t ns = SH_MS(r[1] % (r[2] % 4 ? 3000 : 14000));
 
     disturbed(ns);
     if (cluster_proc(whom(r)))
@@ -180,14 +182,14 @@ void cluster_cut(const uint64_t r[static 3])
 
 void cluster_block(const uint64_t r[static 3])
 {
-    disturbed(SIM_MS(r[2] % 7000));
-    sim_net_block(r[0] % cluster_n_hosts(), r[1] % cluster_n_hosts(), SIM_MS(r[2] % 7000));
+    disturbed(SH_MS(r[2] % 7000));
+    sim_net_block(r[0] % cluster_n_hosts(), r[1] % cluster_n_hosts(), SH_MS(r[2] % 7000));
 }
 
 /* A scheduler, or a host of executors, from all others. */
 void cluster_island(const uint64_t r[static 3])
 {
-    const int64_t ns = SIM_MS(r[1] % (r[2] % 3 ? 6000 : 22000));
+    const int64_t ns = SH_MS(r[1] % (r[2] % 3 ? 6000 : 22000));
 
     disturbed(ns);
     for (unsigned h = 0; h < cluster_n_hosts(); h++)
@@ -197,27 +199,27 @@ void cluster_island(const uint64_t r[static 3])
 
 void cluster_slow_net(const uint64_t r[static 3])
 {
-    disturbed(SIM_S(3));
-    sim_net_slow(r[0] % cluster_n_hosts(), r[1] % cluster_n_hosts(), SIM_MS(r[2] % 300), SIM_S(3));
+    disturbed(SH_S(3));
+    sim_net_slow(r[0] % cluster_n_hosts(), r[1] % cluster_n_hosts(), SH_MS(r[2] % 300), SH_S(3));
 }
 
 void cluster_database_stop(const uint64_t r[static 3])
 {
-    database_stop(SIM_MS(r[0] % 5000));
+    database_stop(SH_MS(r[0] % 5000));
 }
 
 static void crash(void *arg, uint64_t ms)
 {
     (void)arg;
     if (!is_healed)
-        database_crash(SIM_MS(ms));
+        database_crash(SH_MS(ms));
 }
 
 /* Often it could not write any more for a while: looks have seen transactions, then, of which
  * nothing is left. */
 void cluster_database_crash(const uint64_t r[static 3])
 {
-    const int64_t ns = SIM_MS(r[1] % 2 ? r[2] % 1500 : 0);
+    const int64_t ns = SH_MS(r[1] % 2 ? r[2] % 1500 : 0);
 
     if (ns)
         database_no_log((unsigned)(r[2] >> 32) % 40, ns);
@@ -226,27 +228,27 @@ void cluster_database_crash(const uint64_t r[static 3])
 
 void cluster_database_slow(const uint64_t r[static 3])
 {
-    database_slow(SIM_MS(1 + r[0] % 900), SIM_MS(r[1] % 5000));
+    database_slow(SH_MS(1 + r[0] % 900), SH_MS(r[1] % 5000));
 }
 
 void cluster_database_cut(const uint64_t r[static 3])
 {
-    database_cut((unsigned)(r[0] % CLUSTER_N_SCHEDULERS), SIM_MS(r[1] % (r[2] % 3 ? 5000 : 40000)));
+    database_cut((unsigned)(r[0] % CLUSTER_N_SCHEDULERS), SH_MS(r[1] % (r[2] % 3 ? 5000 : 40000)));
 }
 
 void cluster_commit_unknown(const uint64_t r[static 3])
 {
-    database_doubt(0.05 * (double)(1 + r[0] % 10), SIM_MS(r[1] % 4000));
+    database_doubt(0.05 * (double)(1 + r[0] % 10), SH_MS(r[1] % 4000));
 }
 
 void cluster_time_out(const uint64_t r[static 3])
 {
-    database_time_out(0.05 * (double)(1 + r[0] % 6), SIM_MS(r[1] % 4000));
+    database_time_out(0.05 * (double)(1 + r[0] % 6), SH_MS(r[1] % 4000));
 }
 
 void cluster_lock(const uint64_t r[static 3])
 {
-    database_lock_job(r[0], SIM_MS(r[1] % 6000));
+    database_lock_job(r[0], SH_MS(r[1] % 6000));
 }
 
 void cluster_clock(const uint64_t r[static 3])

@@ -6,14 +6,15 @@
  */
 #include "common/db.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/database_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define USUAL_NS SIM_US(900)
-#define LIMIT_NS SIM_S(2)      /* no call lasts longer */
-#define AT_ONCE_NS SIM_MS(100) /* after a failed connect others fail at once */
+#define USUAL_NS SH_US(900)
+#define LIMIT_NS SH_S(2)      /* no call lasts longer */
+#define AT_ONCE_NS SH_MS(100) /* after a failed connect others fail at once */
 
 enum fate { FATE_GOOD, FATE_LOST, FATE_UNHEARD, FATE_TIMEOUT, FATE_SOFT };
 
@@ -106,7 +107,7 @@ static int64_t draw_way(void)
 {
     int64_t add = sim_now() < faults.slow_ns ? sim_between(0, faults.slow_by_ns) : 0;
 
-    return sim_between(SIM_US(60), USUAL_NS) + add;
+    return sim_between(SH_US(60), USUAL_NS) + add;
 }
 
 struct database_trip database__send(struct db *db, bool writes)
@@ -121,7 +122,7 @@ struct database_trip database__send(struct db *db, bool writes)
     if (db->fate == FATE_TIMEOUT)
         t.back_ns += LIMIT_NS;
     if (t.to_ns + t.back_ns > LIMIT_NS && db->fate == FATE_GOOD)
-        t.back_ns = SIM_US(60); /* slow, and just in time */
+        t.back_ns = SH_US(60); /* slow, and just in time */
     return t;
 }
 

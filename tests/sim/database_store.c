@@ -3,6 +3,7 @@
 #include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/database_int.h"
 
 #include <inttypes.h>
@@ -47,7 +48,7 @@ static int acquire(void *arg, struct sh_err *err)
     if (!l->held)
         return SH_OK;
     sh_strlcpy(database.lease.holder, l->fence.holder, sizeof(database.lease.holder));
-    database.lease.expires_ns = sim_now() + SIM_MS(l->ttl_ms);
+    database.lease.expires_ns = sim_now() + SH_MS(l->ttl_ms);
     l->fence.epoch = ++database.lease.epoch;
     sim_trace("lease %s epoch=%" PRIu64, l->fence.holder, l->fence.epoch);
     return SH_OK;
@@ -60,7 +61,7 @@ static int renew(void *arg, struct sh_err *err)
     l->held = !fence(&l->fence, NULL);
     (void)err;
     if (l->held)
-        database.lease.expires_ns = sim_now() + SIM_MS(l->ttl_ms);
+        database.lease.expires_ns = sim_now() + SH_MS(l->ttl_ms);
     return SH_OK;
 }
 
@@ -70,7 +71,7 @@ static int release(void *arg, struct sh_err *err)
 
     (void)err;
     if (!fence(&l->fence, NULL))
-        database.lease.expires_ns = sim_now() - SIM_MS(1);
+        database.lease.expires_ns = sim_now() - SH_MS(1);
     return SH_OK;
 }
 
@@ -291,7 +292,7 @@ static void change(const struct store_write *w, struct database_job *j, const st
     if (c->to == JOB_QUEUED)
         j->handicap_us = w->handicap_us;
     j->not_before_ns =
-        c->to == JOB_QUEUED && w->backoff_ms > 0 ? sim_now() + SIM_MS(w->backoff_ms) : 0;
+        c->to == JOB_QUEUED && w->backoff_ms > 0 ? sim_now() + SH_MS(w->backoff_ms) : 0;
     if (!keeps_wish(c->to))
         j->wish = JOB_WISH_NONE;
     sh_strlcpy(j->executor, keeps ? w->executor : "", sizeof(j->executor));

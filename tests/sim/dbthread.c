@@ -6,13 +6,14 @@
 #include "scheduler/database/dbthread.h"
 
 #include "common/clock.h"
+#include "common/units.h"
 #include "scheduler/database/dbqueue.h"
 #include "tests/sim/database_int.h"
 #include "tests/sim/scheduler.h"
 
 #include <stdlib.h>
 
-#define RETRY_NS SIM_MS(DBTHREAD_RETRY_MS)
+#define RETRY_NS SH_MS(DBTHREAD_RETRY_MS)
 #define MAX_THREADS 64
 
 struct dbthread {
@@ -172,7 +173,7 @@ int dbthread_new(struct sh_loop *l, const char *db_url, const char *app, size_t 
 
 void dbthread_free(struct dbthread *t, int64_t max_wait_ms)
 {
-    int64_t until = sh_clock_ns() + SIM_MS(max_wait_ms);
+    int64_t until = sh_clock_ns() + SH_MS(max_wait_ms);
 
     if (!t)
         return;

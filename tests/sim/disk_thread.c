@@ -1,14 +1,15 @@
 /* disk_thread.c - executor/files/disk.h without its thread: the same work (disk_work.c) at a
  * virtual time. It is done at once when the task begins or at once when it ends; in between the
  * task's memory is in use, and who changes it is found by what the file says. */
+#include "common/units.h"
 #include "executor/files/disk.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/profile.h"
 
 #include <stdlib.h>
 
-#define MIN_NS SIM_US(80)
-#define MAX_NS SIM_MS(6)
+#define MIN_NS SH_US(80)
+#define MAX_NS SH_MS(6)
 #define NS_PER_BYTE 0.4 /* of a disk of 2.5 GB/s; so many bytes of the simulation are real ones */
 
 struct disk {
@@ -106,7 +107,7 @@ static void begin(struct disk *c)
     if (c->is_busy || !c->first)
         return;
     c->is_busy = true;
-    sim_after(c->proc, SIM_US(5), on_begin, c, sim_below(2));
+    sim_after(c->proc, SH_US(5), on_begin, c, sim_below(2));
 }
 
 int disk_submit(struct disk *c, struct disk_task *t, struct sh_err *err)

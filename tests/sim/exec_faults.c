@@ -1,6 +1,7 @@
 /* exec_faults.c - see exec_faults.h. */
 #include "tests/sim/exec_faults.h"
 
+#include "common/units.h"
 #include "executor/pool/kernels_dir.h"
 #include "executor/pool/pool.h"
 #include "tests/sim/disk.h"
@@ -14,7 +15,7 @@
 
 int64_t exec_fault_time(uint64_t r)
 {
-    return SIM_MS(20) + (int64_t)(r % (uint64_t)SIM_S(3));
+    return SH_MS(20) + (int64_t)(r % (uint64_t)SH_S(3));
 }
 
 /* ------------------------------------------------------------------ the end of each */
@@ -76,7 +77,7 @@ void exec_fault_worker(struct sim_exec *e, const uint64_t r[static 3])
 {
     const struct worker *w = worker_of(e, r[0]);
     struct sim_proc *p = w && w->pid > 0 ? sim_proc_of_pid(w->pid) : NULL;
-    const int64_t ns = (int64_t)(r[2] % (uint64_t)SIM_S(8));
+    const int64_t ns = (int64_t)(r[2] % (uint64_t)SH_S(8));
 
     if (!p)
         return;
@@ -116,7 +117,7 @@ void exec_fault_workers(const uint64_t r[static 3])
     default:
         f->nan = p;
     }
-    oracles_exec_disturbed(ns + SIM_S(30));
+    oracles_exec_disturbed(ns + SH_S(30));
     sim_world_after(ns, end_workers, NULL, 0);
 }
 
@@ -126,7 +127,7 @@ void exec_fault_lies(const uint64_t r[static 3])
 
     sim_worker_faults.lie = 0.015 * (double)(1 + r[1] % 40);
     oracles_exec_lies();
-    oracles_exec_disturbed(ns + SIM_S(30));
+    oracles_exec_disturbed(ns + SH_S(30));
     sim_world_after(ns, end_workers, NULL, 0);
 }
 
@@ -135,7 +136,7 @@ void exec_fault_starts(const uint64_t r[static 3])
     const int64_t ns = 2 * exec_fault_time(r[2]);
 
     sim_worker_faults.unfit = 0.5 + 0.5 * (double)(r[1] % 2);
-    oracles_exec_disturbed(ns + SIM_S(30));
+    oracles_exec_disturbed(ns + SH_S(30));
     sim_world_after(ns, end_workers, NULL, 0);
 }
 
@@ -152,7 +153,7 @@ void exec_fault_folder(const struct sim_exec *e, const uint64_t r[static 3])
             close(fd);
     }
     (void)r;
-    oracles_exec_disturbed(SIM_S(15));
+    oracles_exec_disturbed(SH_S(15));
 }
 
 /* ------------------------------------------------------------------ device and disk */
@@ -174,8 +175,8 @@ void exec_fault_device(struct sim_exec *e, const uint64_t r[static 3])
     default:
         e->device.stall = 0.01 * (double)(1 + r[1] % 20);
     }
-    e->device.max_stall_ns = r[1] % 4 ? SIM_MS(30) : SIM_S(12);
-    oracles_exec_disturbed(ns + SIM_S(15));
+    e->device.max_stall_ns = r[1] % 4 ? SH_MS(30) : SH_S(12);
+    oracles_exec_disturbed(ns + SH_S(15));
     sim_world_after(ns, end_device, e, 0);
 }
 
@@ -207,6 +208,6 @@ void exec_fault_shortage(const uint64_t r[static 3])
     const int64_t ns = exec_fault_time(r[2]);
 
     sim_shortage = r[1] % 5 == 0 ? 0.3 : 0.001 * (double)(1 + r[1] % 100);
-    oracles_exec_disturbed(ns + SIM_S(30));
+    oracles_exec_disturbed(ns + SH_S(30));
     sim_world_after(ns, end_shortage, NULL, 0);
 }

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "common/shm.h"
+#include "common/units.h"
 #include "common/wire.h"
 #include "tests/sim/oracles_exec.h"
 #include "tests/sim/shortage.h"
@@ -16,12 +17,12 @@
 #define N_VERSIONS 8u
 #define N_SLOTS 96u
 #define SLOT_BYTES ((size_t)160 << 10)
-#define TICK_NS SIM_MS(15)
-#define LOST_NS SIM_S(150) /* nobody writes to the slab of a lost request any more */
+#define TICK_NS SH_MS(15)
+#define LOST_NS SH_S(150) /* nobody writes to the slab of a lost request any more */
 #define MAX_PARTS 4u
 #define MAX_RUNS 256u
-#define BUDGET_MAX_NS SIM_S(20)
-#define SETTLE_NS SIM_S(15) /* from the last fault to the time when runs should be done */
+#define BUDGET_MAX_NS SH_S(20)
+#define SETTLE_NS SH_S(15) /* from the last fault to the time when runs should be done */
 #define MANY_RUNS 60u
 #define OWN_SIZE 4u     /* of what some leave open */
 #define MOST_SIZE 1000u /* more than a worker takes (worker_load.c) */
@@ -357,7 +358,7 @@ static size_t open_request(size_t version, uint32_t batch)
                            slot(i) + k * versions[version].model->in_bytes,
                            versions[version].model->in_bytes);
         memset(slot(i) + in_bytes(r), 0xee, out_span(i).len);
-        sim_after(script.api, sim_between(0, SIM_MS(3)), on_bring, NULL, i);
+        sim_after(script.api, sim_between(0, SH_MS(3)), on_bring, NULL, i);
         return i;
     }
     return SIZE_MAX;
@@ -512,7 +513,7 @@ static void send_run(struct run *r, size_t version, bool is_old)
 
     *r = (struct run){.id = ++sched.next_run,
                       .sent_ns = sim_now(),
-                      .budget_ns = sim_between(SIM_MS(2), BUDGET_MAX_NS),
+                      .budget_ns = sim_between(SH_MS(2), BUDGET_MAX_NS),
                       .is_old = is_old,
                       .is_late = script.calm_ns && sim_now() > script.calm_ns + SETTLE_NS &&
                                  v->package.own_size == 0}; /* a shape may have no room */
@@ -583,7 +584,7 @@ static void change_models(void)
 {
     struct version *v = &versions[sim_below(N_VERSIONS)];
 
-    if (sim_now() - v->said_ns < SIM_S(1))
+    if (sim_now() - v->said_ns < SH_S(1))
         return;
     if (!v->is_asked || v->has_failed)
         load(v);
@@ -594,7 +595,7 @@ static void change_models(void)
 /* Each run has an end: what it may wait, and what two workers may take for it. */
 static void check_runs(void)
 {
-    const int64_t limit = 3 * SIM_MS(script.e->conf.run_ms) + SIM_S(30);
+    const int64_t limit = 3 * SH_MS(script.e->conf.run_ms) + SH_S(30);
 
     for (size_t i = 0; i < MAX_RUNS; i++) {
         struct run *r = &sched.runs[i];

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/msg.h"
 #include "common/safetensors.h"
+#include "common/units.h"
 #include "executor/batch/batch_int.h"
 #include "executor/runs/switch_int.h"
 #include "tests/sim/disk.h"
@@ -18,7 +19,7 @@
 #define BAD INT64_C(1000000)
 #define MAX_WAITS 64u
 #define ABSENT "00000000000000000000000000000000000000000000000000000000000000aa"
-#define WAITS_NS SIM_S(400) /* a job is tried again for a while where memory is short */
+#define WAITS_NS SH_S(400) /* a job is tried again for a while where memory is short */
 
 static struct wait { /* for a refusal */
     uint16_t type;   /* of the answer; 0: none */
@@ -193,7 +194,7 @@ static void bad_run(void)
                                .tenant = "ann",
                                .batch = 1,
                                .n_parts = n_parts,
-                               .budget_ns = SIM_S(5)};
+                               .budget_ns = SH_S(5)};
     if (is_whole) {
         const struct msg_span fine = {0, 64};
 
@@ -457,7 +458,7 @@ void script__bad_tick(void)
     static void (*const KINDS[])(void) = {bad_run,      bad_run,   bad_load, bad_shape,
                                           bad_training, bad_batch, bad_word, bad_share};
 
-    if (last_job && sim_now() - last_job_ns > SIM_MS(400))
+    if (last_job && sim_now() - last_job_ns > SH_MS(400))
         cancel_job();
     if (script__jobs_are_idle() && sim_below(6) == 0) /* else it is refused for the other job */
         KINDS[4 + sim_below(2)]();

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/msg.h"
 #include "common/safetensors.h"
+#include "common/units.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/exec_script.h"
 #include "tests/sim/oracles_exec.h"
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 
 #define N_JOBS 8u
-#define STOP_WITHIN_NS SIM_S(150) /* a worker may hang, or compile, meanwhile */
+#define STOP_WITHIN_NS SH_S(150) /* a worker may hang, or compile, meanwhile */
 #define SAVE_EVERY 40u
 
 enum job_where { JOB_WAITS, JOB_STARTED, JOB_ENDED };
@@ -275,7 +276,7 @@ static void again(struct script_job *j)
 {
     j->where = JOB_WAITS;
     j->stop_ns = 0;
-    j->begin_ns = sim_now() + sim_between(0, SIM_MS(800));
+    j->begin_ns = sim_now() + sim_between(0, SH_MS(800));
 }
 
 static bool is_right(const struct script_job *j, const struct sh_st_tensor *t)

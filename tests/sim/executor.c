@@ -2,6 +2,7 @@
 #include "tests/sim/executor.h"
 
 #include "common/mem.h"
+#include "common/units.h"
 #include "executor/files/claim.h"
 #include "executor/memory/transmit.h"
 #include "tests/sim/content.h"
@@ -21,7 +22,7 @@
 #define MEMORY_DISK "/dev/shm"
 #define FOLDER "shunt-sim-XXXXXX"
 #define MAX_FDS 16
-#define DRAIN_NS SIM_S(5)
+#define DRAIN_NS SH_S(5)
 
 static struct sim_exec *execs[MAX_EXECS];
 static size_t n_execs;
@@ -267,7 +268,7 @@ static void on_import(void *arg, uint64_t n)
 static void import_main(void *arg)
 {
     (void)arg;
-    sim_after(sim_self(), sim_between(SIM_MS(5), SIM_MS(800)), on_import, NULL, 0);
+    sim_after(sim_self(), sim_between(SH_MS(5), SH_MS(800)), on_import, NULL, 0);
 }
 
 const struct sim_program SIM_EXEC_PROGRAMS[] = {{"shunt-worker", sim_worker_main},

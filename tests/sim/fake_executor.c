@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/fake_int.h"
 
 #include <inttypes.h>
@@ -149,7 +150,7 @@ static void model_state(struct fake *f, const struct fake_model *m)
                           .profile = {profile, ready ? sizeof(profile) : 0},
                           .step = "build",
                           .total = 3,
-                          .left_ns = SIM_MS(200),
+                          .left_ns = SH_MS(200),
                           .short_bytes = m->phase == FAKE_FAILED ? m->short_bytes : 0}});
 }
 
@@ -228,7 +229,7 @@ static void on_load(struct fake *f, const struct msg_model_load *l)
     SIM_CHECK("simulator", m, "too many models");
     *m = (struct fake_model){.id = l->version_id, .phase = FAKE_LOADING, .max_batch = l->max_batch};
     model_state(f, m);
-    turn_later(f, m, fake__slowed(f, sim_between(SIM_MS(20), SIM_MS(600))));
+    turn_later(f, m, fake__slowed(f, sim_between(SH_MS(20), SH_MS(600))));
 }
 
 static void on_unload(struct fake *f, int64_t version_id)
@@ -242,7 +243,7 @@ static void on_unload(struct fake *f, int64_t version_id)
         return;
     }
     m->phase = FAKE_GOING;
-    turn_later(f, m, sim_between(SIM_MS(1), SIM_MS(80)));
+    turn_later(f, m, sim_between(SH_MS(1), SH_MS(80)));
 }
 
 static void on_prepare(struct fake *f, const struct msg_prepare *p)
@@ -253,7 +254,7 @@ static void on_prepare(struct fake *f, const struct msg_prepare *p)
 
     if (!m || m->phase != FAKE_READY || sim_now() < m->resident_until_ns)
         return;
-    m->resident_until_ns = sim_now() + sim_between(SIM_MS(100), SIM_S(3));
+    m->resident_until_ns = sim_now() + sim_between(SH_MS(100), SH_S(3));
     fake__send(f, &(struct sh_msg){.type = MSG_MODEL_PLACE,
                                    .u.model_place = {.version_id = m->id,
                                                      .device_bytes = bytes,
@@ -423,7 +424,7 @@ static void run(void *arg)
     f->now = (struct fake_now){.incarnation = sim_random()};
     if (sh_loop_new(&l, &err) || fake__listen(f, l, &err) ||
         sh_link_new(l, f->schedulers, &h, &f->now.link, &err) ||
-        sh_timer_add(l, SIM_S(1), SIM_S(1), on_second, f, &t, &err))
+        sh_timer_add(l, SH_S(1), SH_S(1), on_second, f, &t, &err))
         sim_broken("simulator", "an executor cannot begin: %s", err.msg);
     fake__jobs_begin(f);
 }

@@ -1,5 +1,6 @@
 /* fake_jobs.c - the simple executor's job: steps that take their time, checkpoints, its end. */
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/fake_int.h"
 
 #include <inttypes.h>
@@ -7,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_NS SIM_MS(100)
-#define REPORT_NS SIM_S(1)
+#define TICK_NS SH_MS(100)
+#define REPORT_NS SH_S(1)
 #define BIG_BYTES (UINT64_C(4) << 30) /* more than a small device has */
 
 struct file { /* a checkpoint on the disk that all hosts share */
@@ -187,10 +188,10 @@ static void advance(struct fake *f)
     if (j->step == j->steps) {
         write_checkpoint(f);
         set_phase(f, MSG_JOB_COMPLETING);
-        sim_after(f->proc, sim_between(SIM_MS(20), SIM_MS(300)), on_exported, f, (uint64_t)j->id);
+        sim_after(f->proc, sim_between(SH_MS(20), SH_MS(300)), on_exported, f, (uint64_t)j->id);
         return;
     }
-    if (j->save_asked || sim_now() - j->saved_ns > SIM_S(1))
+    if (j->save_asked || sim_now() - j->saved_ns > SH_S(1))
         write_checkpoint(f);
     if (j->save_asked)
         fake__send(f, &(struct sh_msg){.type = MSG_JOB_SAVED,
@@ -220,7 +221,7 @@ static void on_tick(void *arg, uint64_t n)
         return;
     if (j->stops) {
         j->is_ending = true;
-        sim_after(f->proc, sim_between(SIM_MS(1), SIM_MS(120)), on_stopped, f, (uint64_t)j->id);
+        sim_after(f->proc, sim_between(SH_MS(1), SH_MS(120)), on_stopped, f, (uint64_t)j->id);
         return;
     }
     if (j->phase == MSG_JOB_STARTING && j->need_bytes > f->pool_bytes)
@@ -303,7 +304,7 @@ void fake__on_start(struct fake *f, const struct fake_order *o)
                            .first_step = o->resume_step,
                            .saved_step = o->resume_step,
                            .steps = number_in(o->spec, "steps", 100),
-                           .step_ns = SIM_MS(4) + o->job % 7 * SIM_MS(3),
+                           .step_ns = SH_MS(4) + o->job % 7 * SH_MS(3),
                            .step_samples = o->is_batch ? 1 : number_in(o->spec, "batch", 32),
                            .need_bytes = o->job % 9 == 0 ? BIG_BYTES : 0,
                            .saved_ns = sim_now()};

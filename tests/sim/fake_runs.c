@@ -1,6 +1,7 @@
 /* fake_runs.c - the simple executor's data port and runs: one at a time, in the order they came. */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/database.h"
 #include "tests/sim/fake_int.h"
 
@@ -12,8 +13,8 @@
 
 #define RUN_MS 60000
 /* As executor/requests/data.c: an API that lives connects in far less. */
-#define UNKNOWN_NS SIM_S(1)
-#define LOOK_NS SIM_MS(1)
+#define UNKNOWN_NS SH_S(1)
+#define LOOK_NS SH_MS(1)
 
 static void go_on(struct fake *f);
 
@@ -262,7 +263,7 @@ static void on_done(void *arg, uint64_t took_ns)
 static void start_run(struct fake *f, struct fake_run *r)
 {
     struct fake_model *m = fake__model(f, r->version_id);
-    int64_t ns = SIM_US(500) + r->version_id % 5 * SIM_MS(1) + r->batch * SIM_US(200);
+    int64_t ns = SH_US(500) + r->version_id % 5 * SH_MS(1) + r->batch * SH_US(200);
 
     if (sh_clock_ns() > r->deadline_ns) {
         end_run(f, r, SH_E_TIMEOUT, 0, false);
@@ -276,7 +277,7 @@ static void start_run(struct fake *f, struct fake_run *r)
               m->max_batch);
     if (sim_now() >= m->resident_until_ns) /* what it copies meanwhile */
         ns += (int64_t)(fake__image_bytes(m->id) / 25);
-    m->resident_until_ns = sim_now() + sim_between(SIM_MS(100), SIM_S(3));
+    m->resident_until_ns = sim_now() + sim_between(SH_MS(100), SH_S(3));
     ns = fake__slowed(f, ns + sim_between(0, ns / 4));
     f->now.current = r;
     fake__on_run_began(f);

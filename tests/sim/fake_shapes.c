@@ -1,6 +1,7 @@
 /* fake_shapes.c - the simple executor's shapes: what a version that leaves a size open is compiled
  * for. */
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/fake_int.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@ static void say(struct fake *f, const struct fake_shape *h, uint32_t state, int 
                                                      .rc = rc,
                                                      .msg = rc ? "it cannot be compiled" : "",
                                                      .profile = {profile, sizeof(profile)},
-                                                     .took_ns = SIM_MS(100)}});
+                                                     .took_ns = SH_MS(100)}});
 }
 
 static struct fake_shape *find(struct fake *f, int64_t version_id, uint32_t size)
@@ -85,7 +86,7 @@ void fake__on_shape_load(struct fake *f, const struct msg_shape_load *m)
     h = find(f, 0, 0);
     SIM_CHECK("simulator", h, "too many shapes");
     *h = (struct fake_shape){.version_id = m->version_id, .size = size, .turn = ++turns};
-    sim_after(f->proc, fake__slowed(f, sim_between(SIM_MS(30), SIM_MS(900))), on_compiled, f,
+    sim_after(f->proc, fake__slowed(f, sim_between(SH_MS(30), SH_MS(900))), on_compiled, f,
               h->turn);
 }
 

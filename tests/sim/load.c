@@ -2,6 +2,7 @@
 #include "tests/sim/load.h"
 
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,8 +13,8 @@
 #define MAX_LIVE 120 /* jobs that have not ended; then no more are submitted */
 #define MAX_VERSIONS 40
 #define TRIES 8
-#define AGAIN_NS SIM_MS(300)
-#define LAST_NS SIM_S(7) /* by then the last action has come */
+#define AGAIN_NS SH_MS(300)
+#define LAST_NS SH_S(7) /* by then the last action has come */
 
 struct action {
     struct sim_api *api;
@@ -97,19 +98,19 @@ static void draw_job(struct database_call *c)
     }
     c->number = sim_between(0, 3);
     c->what = sim_chance(0.1) ? "hold" : NULL;
-    *j = (struct database_job){
-        .tenant_id = v->tenant_id,
-        .version_id = v->id,
-        .queue_id = any(database.n_queues),
-        .is_batch = is_batch,
-        .publishes = !is_batch && publishes,
-        .preemptible = sim_chance(0.85),
-        .priority = (int32_t)(sim_chance(0.3) ? sim_between(-9, 9) : 0),
-        .max_attempts = 4,
-        .all_steps = steps,
-        .step_samples = is_batch ? 1 : 32,
-        .deadline_ns = sim_chance(0.1) ? sim_now() + sim_between(SIM_S(3), SIM_S(60)) : 0,
-        .progress = {.loss = NAN, .samples_per_s = NAN}};
+    *j = (struct database_job){.tenant_id = v->tenant_id,
+                               .version_id = v->id,
+                               .queue_id = any(database.n_queues),
+                               .is_batch = is_batch,
+                               .publishes = !is_batch && publishes,
+                               .preemptible = sim_chance(0.85),
+                               .priority = (int32_t)(sim_chance(0.3) ? sim_between(-9, 9) : 0),
+                               .max_attempts = 4,
+                               .all_steps = steps,
+                               .step_samples = is_batch ? 1 : 32,
+                               .deadline_ns =
+                                   sim_chance(0.1) ? sim_now() + sim_between(SH_S(3), SH_S(60)) : 0,
+                               .progress = {.loss = NAN, .samples_per_s = NAN}};
     snprintf(j->spec, sizeof(j->spec), "{\"steps\":%" PRId64 ",\"batch\":32,\"publish\":%s}", steps,
              j->publishes ? "true" : "false");
     snprintf(j->token, sizeof(j->token), "t%" PRIu64, ++n_tokens);
@@ -190,14 +191,14 @@ static void draw(struct database_call *c)
         c->kind = DATABASE_PATCH;
         c->id = live_job();
         c->is_deadline = sim_chance(0.2);
-        c->number = c->is_deadline ? sim_between(SIM_S(2), SIM_S(40)) : sim_between(-20, 20);
+        c->number = c->is_deadline ? sim_between(SH_S(2), SH_S(40)) : sim_between(-20, 20);
     } else if (at < 95) {
         draw_version(c);
     } else {
         draw_limits(c);
     }
     if (sim_chance(0.05)) /* other work in the same transaction */
-        c->open_ns = sim_between(0, SIM_S(3));
+        c->open_ns = sim_between(0, SH_S(3));
 }
 
 /* ------------------------------------------------------------------ the action */
@@ -267,7 +268,7 @@ void sim_load_begin(struct sim_api *a, double per_s, const struct sim_load_kind 
 {
     rate = per_s;
     load = k;
-    sim_after(sim_api_proc(a), sim_between(0, SIM_MS(100)), on_time, a, 0);
+    sim_after(sim_api_proc(a), sim_between(0, SH_MS(100)), on_time, a, 0);
 }
 
 /* ------------------------------------------------------------------ the end */

@@ -6,6 +6,7 @@
 
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "common/units.h"
 #include "tests/sim/platform.h"
 
 #include <errno.h>
@@ -17,11 +18,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define REAP_MIN_NS SIM_US(20)
-#define REAP_MAX_NS SIM_US(500)
-#define KILL_NS SIM_US(10)
-#define SPAWN_MIN_NS SIM_US(300)
-#define SPAWN_MAX_NS SIM_MS(3)
+#define REAP_MIN_NS SH_US(20)
+#define REAP_MAX_NS SH_US(500)
+#define KILL_NS SH_US(10)
+#define SPAWN_MIN_NS SH_US(300)
+#define SPAWN_MAX_NS SH_MS(3)
 
 struct sh_io {
     struct sh_io *next;
@@ -252,7 +253,7 @@ static void on_stop(void *arg, uint64_t n)
 
     (void)n;
     if (l->on_stop && !l->on_stop(l->on_stop_arg))
-        sim_after(l->proc, SIM_MS(10), on_stop, l, 0);
+        sim_after(l->proc, SH_MS(10), on_stop, l, 0);
     else
         sim_proc_kill(l->proc, 0);
 }

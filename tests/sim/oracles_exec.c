@@ -4,6 +4,7 @@
 #include "common/ckpt.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "executor/memory/residency_int.h"
 #include "executor/pool/waits.h"
 #include "executor/runs/switch_int.h"
@@ -21,18 +22,18 @@
 #include <unistd.h>
 
 #define MAX_EXECS 64
-#define CALM_NS SIM_S(20)        /* after a disturbance */
-#define STOP_BOUND_NS SIM_MS(12) /* of an operation or an update, with the ways to and fro */
+#define CALM_NS SH_S(20)        /* after a disturbance */
+#define STOP_BOUND_NS SH_MS(12) /* of an operation or an update, with the ways to and fro */
 
-#define HUNG_NS SIM_S(3) /* one that is silent is looked at so late, and gone */
+#define HUNG_NS SH_S(3) /* one that is silent is looked at so late, and gone */
 
 #define DRIFT 1000 /* a clock of the simulation is off by less than one part in so many */
 #define MAX_PIECE_NS (WAITS_NOBODY_NS + WAITS_NOBODY_NS / DRIFT) /* of one that takes runs */
 
 #define LACKS_TURNS 16u /* of all executors: a look in so many */
-#define BUDGET_NS SIM_S(1)
-#define TOLD_NS SIM_S(1)
-#define LULL_NS SIM_MS(300) /* an executor has something to do more often */
+#define BUDGET_NS SH_S(1)
+#define TOLD_NS SH_S(1)
+#define LULL_NS SH_MS(300) /* an executor has something to do more often */
 
 #define MAX_TENANTS 8u /* of the simulation */
 #define MAX_WORKERS 64u
@@ -273,7 +274,7 @@ static void check_silent(struct watched *k, const struct exec *x, size_t i)
     if (hung_ns && works && sim_now() > calm_from_ns)
         SIM_CHECK("hang",
                   sim_now() - SH_MAX(hung_ns, a->since_ns) <=
-                      SIM_MS(x->conf->compile_ms) + w->grace_ns + HUNG_NS,
+                      SH_MS(x->conf->compile_ms) + w->grace_ns + HUNG_NS,
                   "worker %zu stands still with work to do, and is left alone", i);
 }
 

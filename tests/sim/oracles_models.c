@@ -1,14 +1,15 @@
 /* oracles_models.c - see oracles_sched.h: versions and their homes. */
 #include "common/clock.h"
+#include "common/units.h"
 #include "scheduler/models/homes.h"
 #include "tests/sim/oracles_sched_int.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define UNLOAD_NS SIM_S(3)     /* a version that no executor has any more */
-#define HOMELESS_NS SIM_S(6)   /* all its homes are away: the grace period, and a look */
-#define TRY_AGAIN_NS SIM_S(20) /* one that failed for now */
+#define UNLOAD_NS SH_S(3)     /* a version that no executor has any more */
+#define HOMELESS_NS SH_S(6)   /* all its homes are away: the grace period, and a look */
+#define TRY_AGAIN_NS SH_S(20) /* one that failed for now */
 
 /* What the leader has to do soon about a version, by what it knows itself. */
 static void look_at_version(const struct sched *s, const struct model *m)
@@ -94,7 +95,7 @@ static void check_places(const struct sched *s, const struct model *m)
     }
     SIM_CHECK("places", homes > 0 || able == 0 || m->n_failed >= HOMES_MAX_FAILED,
               "version %" PRId64 " has no home", m->version_id);
-    SIM_CHECK("places", loaded <= 1 || m->load_ns > SIM_S(5) || oracles__world()->n_fakes == 0,
+    SIM_CHECK("places", loaded <= 1 || m->load_ns > SH_S(5) || oracles__world()->n_fakes == 0,
               "version %" PRId64 " is loaded at %zu homes, and nobody asks for it", m->version_id,
               loaded);
 }

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/apis.h"
 #include "scheduler/sched.h"
 #include "tests/sim/cluster.h"
@@ -18,22 +19,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_NS SIM_MS(50)
-#define TWICE_NS SIM_S(3)       /* a job on two executors of one leader: until one has been told */
-#define OLD_LEADER_NS SIM_S(13) /* replaced: that others say so may be on its way so long */
-#define AGAIN_NS SIM_S(1)       /* a request that only its API knows */
-#define ENDED_NS SIM_S(2)       /* a request that its API has ended */
-#define RESULT_NS SIM_S(4) /* one whose run is over: that its result is lost may show so late */
-#define LOST_NS SIM_S(10)  /* a job whose executor is away: the grace period, and a look */
-#define CANCEL_NS SIM_S(4)
-#define STRAY_NS SIM_MS(1500)
-#define QUOTA_NS SIM_S(8)    /* a change that others have to commit behind */
-#define DEADLINE_NS SIM_S(8) /* rows may be locked */
-#define SAVE_NS SIM_S(4)     /* a checkpoint that was asked for, and nobody is at it */
-#define LOST_RUN_NS SIM_S(3) /* that a run is lost is known to one side alone */
-#define LEADER_NS SIM_S(8)   /* nobody leads, though all could */
-#define ANSWER_NS SIM_S(6)
-#define GUARANTEE_NS SIM_S(10)
+#define LOOK_NS SH_MS(50)
+#define TWICE_NS SH_S(3)       /* a job on two executors of one leader: until one has been told */
+#define OLD_LEADER_NS SH_S(13) /* replaced: that others say so may be on its way so long */
+#define AGAIN_NS SH_S(1)       /* a request that only its API knows */
+#define ENDED_NS SH_S(2)       /* a request that its API has ended */
+#define RESULT_NS SH_S(4)      /* one whose run is over: that its result is lost may show so late */
+#define LOST_NS SH_S(10)       /* a job whose executor is away: the grace period, and a look */
+#define CANCEL_NS SH_S(4)
+#define STRAY_NS SH_MS(1500)
+#define QUOTA_NS SH_S(8)    /* a change that others have to commit behind */
+#define DEADLINE_NS SH_S(8) /* rows may be locked */
+#define SAVE_NS SH_S(4)     /* a checkpoint that was asked for, and nobody is at it */
+#define LOST_RUN_NS SH_S(3) /* that a run is lost is known to one side alone */
+#define LEADER_NS SH_S(8)   /* nobody leads, though all could */
+#define ANSWER_NS SH_S(6)
+#define GUARANTEE_NS SH_S(10)
 #define MORE_S 120 /* for jobs that take long, and versions */
 
 static const struct oracles_world *world;
@@ -743,9 +744,9 @@ void oracles_sched_finish(void)
     const struct sim_api_counts *c = sim_api_counts();
 
     for (int i = 0; i < MORE_S && !all_ended(); i++)
-        sim_run(sim_now() + SIM_S(1));
+        sim_run(sim_now() + SH_S(1));
     /* The last writes, looks and usage; and a home that is not needed is held for a while. */
-    sim_run(sim_now() + SIM_S(12));
+    sim_run(sim_now() + SH_S(12));
     check_jobs();
     check_acks();
     check_usage();

@@ -2,6 +2,7 @@
 #ifndef SH_TESTS_SIM_ORACLES_SCHED_INT_H
 #define SH_TESTS_SIM_ORACLES_SCHED_INT_H
 
+#include "common/units.h"
 #include "scheduler/sched.h"
 #include "tests/sim/database.h"
 #include "tests/sim/oracles_sched.h"
@@ -13,7 +14,7 @@ const struct tenant *oracles__tenant(const struct sched *s, int64_t id); /* NULL
 /* Seen at each look for as long as it lasts: breaks `rule` when that is longer than most_ns. */
 void oracles__against(const char *rule, int64_t id, int64_t most_ns, const char *what);
 
-#define SETTLE_NS SIM_S(15) /* after the healing */
+#define SETTLE_NS SH_S(15) /* after the healing */
 
 /* oracles_starts.c: what a leader starts and stops. In its process, for its clock; which: of all
  * schedulers. */

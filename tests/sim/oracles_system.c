@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "common/units.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/oracles_exec.h"
 
@@ -12,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_NS SIM_S(1)
+#define LOOK_NS SH_S(1)
 #define MAX_SAMPLE 8192
-#define PEACE_NS SIM_S(8) /* after the healing: by then everything is let go */
+#define PEACE_NS SH_S(8) /* after the healing: by then everything is let go */
 #define MAX_JOBS 8192
 
 static const char *state_dir;

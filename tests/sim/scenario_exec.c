@@ -1,6 +1,7 @@
 /* scenario_exec.c - one real executor, with a scheduler and an API that a script plays
  * (exec_script.h): everything that may befall it. */
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/exec_faults.h"
 #include "tests/sim/exec_script.h"
 #include "tests/sim/oracles_exec.h"
@@ -14,8 +15,8 @@
 
 #define PROFILE "tests/sim/profiles/h200.txt"
 #define EXEC_HOST 0u
-#define WATCH_NS SIM_MS(100)
-#define END_NS SIM_S(40)
+#define WATCH_NS SH_MS(100)
+#define END_NS SH_S(40)
 
 static struct sim_exec executor;
 static bool is_healed;
@@ -85,7 +86,7 @@ static void setup(void)
     const bool is_local = sim_below(2);
 
     for (unsigned i = 0; i < 3; i++)
-        sim_host_clock(i, SIM_S(sim_below(1000)), (int64_t)sim_below(5000), sim_between(-80, 80));
+        sim_host_clock(i, SH_S(sim_below(1000)), (int64_t)sim_below(5000), sim_between(-80, 80));
     executor = (struct sim_exec){.name = "e0",
                                  .host = EXEC_HOST,
                                  .data_addr = is_local ? "unix:/sim/e0" : "tcp:e0:2",
@@ -117,7 +118,7 @@ static void hit_term(const uint64_t r[static 3])
 
 static void hit_pause(const uint64_t r[static 3])
 {
-    const int64_t ns = (int64_t)(r[0] % (uint64_t)SIM_S(4));
+    const int64_t ns = (int64_t)(r[0] % (uint64_t)SH_S(4));
 
     sim_proc_pause_for(executor.proc, ns);
     oracles_exec_disturbed(ns);
@@ -144,7 +145,7 @@ static void hit_net(const uint64_t r[static 3])
     else if (r[1] % 3 == 1)
         sim_net_block(EXEC_HOST, other, exec_fault_time(r[2]));
     else
-        sim_net_slow(EXEC_HOST, other, SIM_MS(r[2] % 40), SIM_S(2));
+        sim_net_slow(EXEC_HOST, other, SH_MS(r[2] % 40), SH_S(2));
 }
 
 static void hit_worker(const uint64_t r[static 3])
@@ -205,7 +206,7 @@ static void finish(void)
 {
     script_begin_end();
     for (int i = 0; i < 90 && !script_is_through(); i++)
-        sim_run(sim_now() + SIM_S(1));
+        sim_run(sim_now() + SH_S(1));
     script_check_end();
     SIM_CHECK("files", access(STALE, F_OK) < 0 && access(YOUNG, F_OK) == 0,
               "what an executor left long ago is still there, or another one's is not");
@@ -219,7 +220,7 @@ const struct sim_scenario SIM_EXECUTOR = {
     .kinds = KINDS,
     .n_kinds = SH_ARRAY_LEN(KINDS),
     .n_faults = 60,
-    .calm_ns = SIM_S(2),
-    .faults_ns = SIM_S(25),
-    .end_ns = SIM_S(25) + END_NS,
+    .calm_ns = SH_S(2),
+    .faults_ns = SH_S(25),
+    .end_ns = SH_S(25) + END_NS,
 };

@@ -1,6 +1,7 @@
 /* scenario_sched.c - schedulers, APIs and the database under faults: real schedulers and the real
  * link of APIs, with executors that are simple and right (fake_executor.h). */
 #include "common/err.h"
+#include "common/units.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/fake_executor.h"
 
@@ -9,9 +10,9 @@
 
 #define N_FAKES 8u
 #define N_TENANTS 4u
-#define FAULTS_NS SIM_S(35)
-#define QUIET_NS SIM_S(90)
-#define END_NS SIM_S(105)
+#define FAULTS_NS SH_S(35)
+#define QUIET_NS SH_S(90)
+#define END_NS SH_S(105)
 
 static struct fake *fakes[N_FAKES];
 
@@ -43,7 +44,7 @@ static void hit_loads(const uint64_t r[static 3])
 
 static void hit_slow_executor(const uint64_t r[static 3])
 {
-    fake_slow(fakes[r[0] % N_FAKES], 2 + (int64_t)(r[1] % 50), SIM_MS(r[2] % 5000));
+    fake_slow(fakes[r[0] % N_FAKES], 2 + (int64_t)(r[1] % 50), SH_MS(r[2] % 5000));
 }
 
 static void lie(void *arg)
@@ -167,7 +168,7 @@ const struct sim_scenario SIM_SCHED = {
     .n_faults = 150,
     .few_each = 3,
     .n_few = 25,
-    .calm_ns = SIM_S(2),
+    .calm_ns = SH_S(2),
     .faults_ns = FAULTS_NS,
     .end_ns = END_NS,
 };

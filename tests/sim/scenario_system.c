@@ -1,5 +1,6 @@
 /* scenario_system.c - the whole system: real schedulers, the real link of APIs and real executors
  * over one database, one net and one folder of state, with the oracles of all of them. */
+#include "common/units.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/exec_faults.h"
 #include "tests/sim/oracles_exec.h"
@@ -15,10 +16,10 @@
 #define N_SAMPLES 32 /* of a dataset to train on */
 #define MIN_BLOCKS 500
 #define MAX_BLOCKS 1900
-#define DISTURBED_NS SIM_S(30)
-#define FAULTS_NS SIM_S(34)
-#define QUIET_NS SIM_S(80)
-#define END_NS SIM_S(95)
+#define DISTURBED_NS SH_S(30)
+#define FAULTS_NS SH_S(34)
+#define QUIET_NS SH_S(80)
+#define END_NS SH_S(95)
 
 static struct sim_exec execs[N_EXECS];
 static const struct sim_profile *profile;
@@ -120,7 +121,7 @@ static void hit_device(const uint64_t r[static 3])
 
 static void hit_disk(const uint64_t r[static 3])
 {
-    disturbed(SIM_S(3));
+    disturbed(SH_S(3));
     exec_fault_disk(any(r[0])->host, r);
 }
 
@@ -266,7 +267,7 @@ const struct sim_scenario SIM_SYSTEM = {
     .kinds = KINDS,
     .n_kinds = SH_ARRAY_LEN(KINDS),
     .n_faults = 120,
-    .calm_ns = SIM_S(4),
+    .calm_ns = SH_S(4),
     .faults_ns = FAULTS_NS,
     .end_ns = END_NS,
 };

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "common/units.h"
 #include "common/wire.h"
 #include "tests/sim/scenario.h"
 
@@ -14,9 +15,9 @@
 
 #define N_SERVERS 3u
 #define N_CLIENTS 6u
-#define TALK_NS SIM_MS(7)
+#define TALK_NS SH_MS(7)
 #define SILENCE_MS 2000
-#define BACK_NS SIM_S(10) /* from the healing on */
+#define BACK_NS SH_S(10) /* from the healing on */
 
 struct server {
     struct sim_proc *proc;
@@ -186,12 +187,12 @@ static struct sim_proc *proc_of(size_t i)
 static void hit_kill(const uint64_t r[static 3])
 {
     sim_proc_kill(proc_of(whom(r)), 9);
-    sim_world_after(SIM_MS(r[1] % 500), restart, NULL, whom(r));
+    sim_world_after(SH_MS(r[1] % 500), restart, NULL, whom(r));
 }
 
 static void hit_pause(const uint64_t r[static 3])
 {
-    sim_proc_pause_for(proc_of(whom(r)), SIM_MS(r[1] % 3000));
+    sim_proc_pause_for(proc_of(whom(r)), SH_MS(r[1] % 3000));
 }
 
 static void hit_cut(const uint64_t r[static 3])
@@ -201,12 +202,12 @@ static void hit_cut(const uint64_t r[static 3])
 
 static void hit_block(const uint64_t r[static 3])
 {
-    sim_net_block(r[0] % N_SERVERS, r[1] % N_SERVERS, SIM_MS(r[2] % 6000));
+    sim_net_block(r[0] % N_SERVERS, r[1] % N_SERVERS, SH_MS(r[2] % 6000));
 }
 
 static void hit_slow(const uint64_t r[static 3])
 {
-    sim_net_slow(r[0] % N_SERVERS, r[1] % N_SERVERS, SIM_MS(r[2] % 100), SIM_S(1));
+    sim_net_slow(r[0] % N_SERVERS, r[1] % N_SERVERS, SH_MS(r[2] % 100), SH_S(1));
 }
 
 /* ------------------------------------------------------------------ the scenario */
@@ -216,7 +217,7 @@ static void setup(void)
     for (unsigned i = 0; i < N_SERVERS; i++) {
         snprintf(servers[i].name, sizeof(servers[i].name), "s%u", i);
         snprintf(servers[i].addr, sizeof(servers[i].addr), "tcp:s%u:1", i);
-        sim_host_clock(i, SIM_S(sim_below(100)), (int64_t)sim_below(5000), sim_between(-100, 100));
+        sim_host_clock(i, SH_S(sim_below(100)), (int64_t)sim_below(5000), sim_between(-100, 100));
         servers[i].proc = sim_proc_new(servers[i].name, i);
         restart(NULL, i);
     }
@@ -239,7 +240,7 @@ static void heal(void)
 static void finish(void)
 {
     for (unsigned i = 0; i < N_CLIENTS; i++)
-        SIM_CHECK("back", sim_now() - clients[i].answered_ns < SIM_S(1),
+        SIM_CHECK("back", sim_now() - clients[i].answered_ns < SH_S(1),
                   "%s has heard nothing since %.3f s", clients[i].name,
                   (double)clients[i].answered_ns / 1e9);
 }
@@ -257,7 +258,7 @@ const struct sim_scenario SIM_WORLD = {
     .kinds = KINDS,
     .n_kinds = SH_ARRAY_LEN(KINDS),
     .n_faults = 60,
-    .calm_ns = SIM_S(1),
-    .faults_ns = SIM_S(20),
-    .end_ns = SIM_S(20) + BACK_NS,
+    .calm_ns = SH_S(1),
+    .faults_ns = SH_S(20),
+    .end_ns = SH_S(20) + BACK_NS,
 };

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/sched.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ struct sim_scheduler {
 int sim_nanosleep(const struct timespec *t, struct timespec *rest)
 {
     (void)rest;
-    sh_clock_advance((int64_t)t->tv_sec * SIM_S(1) + t->tv_nsec);
+    sh_clock_advance((int64_t)t->tv_sec * SH_S(1) + t->tv_nsec);
     sim_dbthreads_pump();
     return 0;
 }

@@ -4,6 +4,7 @@
 #include "executor/files/transfer.h"
 
 #include "common/importer.h"
+#include "common/units.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/transfer.h"
 
@@ -15,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MIN_NS SIM_MS(1)
-#define MAX_NS SIM_MS(400)
+#define MIN_NS SH_MS(1)
+#define MAX_NS SH_MS(400)
 
 struct transfers {
     struct sim_proc *proc;

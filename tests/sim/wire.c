@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/platform.h"
 
 #include <fcntl.h>
@@ -15,16 +16,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NEAR_MIN_NS SIM_US(5)
-#define NEAR_MAX_NS SIM_US(30)
-#define FAR_MIN_NS SIM_US(40)
-#define FAR_MAX_NS SIM_US(400)
+#define NEAR_MIN_NS SH_US(5)
+#define NEAR_MAX_NS SH_US(30)
+#define FAR_MIN_NS SH_US(40)
+#define FAR_MAX_NS SH_US(400)
 #define FAR_BYTE_NS 0.1 /* 10 GB/s */
-#define RESET_MAX_NS SIM_MS(50)
-#define UNHEARD_MAX_NS SIM_S(8)
-#define DELAY_MIN_NS SIM_MS(50)
-#define DELAY_MAX_NS SIM_MS(400)
-#define STEADY_NS SIM_S(1)
+#define RESET_MAX_NS SH_MS(50)
+#define UNHEARD_MAX_NS SH_S(8)
+#define DELAY_MIN_NS SH_MS(50)
+#define DELAY_MAX_NS SH_MS(400)
+#define STEADY_NS SH_S(1)
 #define PINGS 5
 
 struct sh_wire {
@@ -272,7 +273,7 @@ void sh_wire_finish(struct sh_wire *w)
     w->is_finishing = true;
     if (peer && !peer->is_dead && !w->is_cut)
         break_later(peer, behind(w, peer, 0));
-    break_later(w, sim_now() + SIM_MS(2));
+    break_later(w, sim_now() + SH_MS(2));
 }
 
 void sim__wires_died(struct sim_proc *p, uint64_t generation)
@@ -498,7 +499,7 @@ static void on_up(void *arg, uint64_t n)
     k->is_trying = false;
     k->is_up = true;
     k->up_ns = k->heard_ns = sim_now();
-    arm_link(k, k->h.max_silence_ms > 0 ? SIM_MS(k->h.max_silence_ms) / PINGS : -1);
+    arm_link(k, k->h.max_silence_ms > 0 ? SH_MS(k->h.max_silence_ms) / PINGS : -1);
     k->h.on_up(k->wire, k->h.arg);
 }
 
@@ -545,7 +546,7 @@ static void on_knock(void *arg, uint64_t n)
 
 static void listen_to_silence(struct sh_link *k)
 {
-    int64_t most_ns = SIM_MS(k->h.max_silence_ms), silent_ns = sim_now() - k->heard_ns;
+    int64_t most_ns = SH_MS(k->h.max_silence_ms), silent_ns = sim_now() - k->heard_ns;
     struct sh_msg ping = {.type = MSG_PING, .u.ping.cookie = (uint64_t)k->heard_ns};
 
     if (silent_ns >= most_ns) {
@@ -591,7 +592,7 @@ static void on_link_timer(struct sh_loop *l, void *arg)
         abort();
     *kn = (struct knock){k, k->attempt, k->generation, s};
     k->is_trying = true;
-    arm_link(k, SIM_S(2));
+    arm_link(k, SH_S(2));
     sim_after(s->proc, arrival(sim_proc_host(k->proc), sim_proc_host(s->proc), 0) - sim_now(),
               on_knock, kn, 0);
 }

@@ -2,17 +2,18 @@
 #include "common/clock.h"
 #include "common/idmap.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/worker_int.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SERVE_MIN_NS SIM_US(2)
-#define SERVE_MAX_NS SIM_US(25)
-#define INIT_MIN_NS SIM_MS(5)
-#define INIT_MAX_NS SIM_MS(400)
-#define HANG_MAX_NS SIM_S(30)
+#define SERVE_MIN_NS SH_US(2)
+#define SERVE_MAX_NS SH_US(25)
+#define INIT_MIN_NS SH_MS(5)
+#define INIT_MAX_NS SH_MS(400)
+#define HANG_MAX_NS SH_S(30)
 #define SLOW_MAX 30
 #define EXIT(status) ((status) << 8) /* as waitpid() says it */
 
@@ -255,7 +256,7 @@ static void on_init(struct sim_worker *w, const struct msg_wk_init *m, int *fds,
                                              .msg = "the simulated device cannot be opened"};
     if (sim_below(4))
         worker__send(w, &unfit, NULL, 0);
-    worker__after(w, SIM_MS(1), end_unfit, 0);
+    worker__after(w, SH_MS(1), end_unfit, 0);
 }
 
 static bool is_for_idle(uint16_t type)
@@ -403,7 +404,7 @@ static void on_close(struct sh_wire *wire, const struct sh_err *why, void *arg)
 
     (void)wire, (void)why;
     w->wire = NULL;
-    sim_after(w->proc, sim_between(0, SIM_MS(5)), on_gone, w, 0);
+    sim_after(w->proc, sim_between(0, SH_MS(5)), on_gone, w, 0);
 }
 
 void sim_worker_main(void *arg)

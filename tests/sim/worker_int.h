@@ -6,6 +6,7 @@
 #include "common/loop.h"
 #include "common/msg.h"
 #include "common/shm.h"
+#include "common/units.h"
 #include "common/wire.h"
 #include "executor/pool/worker_ctl.h"
 #include "tests/sim/content.h"
@@ -15,7 +16,7 @@
 #define WORKER_MAX_SLABS 64
 #define WORKER_MAX_PARTS 256
 #define WORKER_MAX_MODELS 256
-#define WORKER_TICKET_NS SIM_S(60)
+#define WORKER_TICKET_NS SH_S(60)
 #define NO_TICKET UINT32_MAX
 
 struct worker_slab {

@@ -2,6 +2,7 @@
  * others go first. */
 #include "common/hash.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "runtime/model/kept.h"
 #include "tests/sim/worker_int.h"
 
@@ -9,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define READ_MIN_NS SIM_MS(1)
-#define READ_MAX_NS SIM_MS(60)
-#define WARM_NS SIM_MS(3)
+#define READ_MIN_NS SH_MS(1)
+#define READ_MAX_NS SH_MS(60)
+#define WARM_NS SH_MS(3)
 #define PROGRAM_BYTES 4000u /* what one batch size is compiled to */
 #define MOST_TIMES 128u     /* the package's own size: more is refused */
 

@@ -4,12 +4,13 @@
  * way. */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "tests/sim/worker_int.h"
 
 #include <stdlib.h>
 
-#define TAKE_NS SIM_US(6) /* inputs */
-#define GIVE_NS SIM_US(5) /* outputs */
+#define TAKE_NS SH_US(6) /* inputs */
+#define GIVE_NS SH_US(5) /* outputs */
 
 struct worker_run {
     struct msg_wk_run m;      /* its blob is gone */
@@ -417,5 +418,5 @@ void worker__on_run(struct sim_worker *w, const struct msg_wk_run *m)
         sim_broken("worker-protocol", "run %llu has no groups", (unsigned long long)m->run_id);
     memcpy(r->groups, m->groups.data, m->groups.len);
     w->run = r;
-    worker__after(w, SIM_US(3), on_begin, 0);
+    worker__after(w, SH_US(3), on_begin, 0);
 }

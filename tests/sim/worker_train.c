@@ -9,6 +9,7 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/train_spec.h"
+#include "common/units.h"
 #include "tests/sim/worker_int.h"
 
 #include <inttypes.h>
@@ -17,9 +18,9 @@
 
 #define SPEC_MAX (1u << 20)
 #define LOSSES_MAX 256
-#define LOSSES_EVERY_NS SIM_MS(200)
-#define POLL_NS SIM_US(100)
-#define LOAD_NS SIM_US(20)
+#define LOSSES_EVERY_NS SH_MS(200)
+#define POLL_NS SH_US(100)
+#define LOAD_NS SH_US(20)
 #define N_EVALUATIONS 12 /* batches of the evaluation dataset */
 #define N_TENSORS 6
 

@@ -16,14 +16,13 @@
 #ifndef SH_TESTS_SIM_WORLD_H
 #define SH_TESTS_SIM_WORLD_H
 
+#include "common/units.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SIM_US(n) ((int64_t)(n)*1000)
-#define SIM_MS(n) ((int64_t)(n)*1000000)
-#define SIM_S(n) ((int64_t)(n)*1000000000)
 #define SIM_MAX_HOSTS 32u
 
 struct sh_loop;

@@ -2,6 +2,7 @@
  * and answer few, keep models out that it has room for, or keep some out for ever. */
 /* uses: scheduler/decide/thrash.o */
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/decide/thrash.h"
 #include "tests/unit/sh_test.h"
 

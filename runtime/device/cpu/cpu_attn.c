@@ -85,7 +85,7 @@ static int view_scores(struct cpu_build *b, const struct dev_attn *s, struct ope
     return view(b, s, dims, at, o);
 }
 
-static int describe(struct cpu_build *b, struct attn *a)
+static int describe_attn(struct cpu_build *b, struct attn *a)
 {
     const struct dev_attn *s = &a->s;
     const int64_t scores[4] = {s->batch, s->heads, s->q_rows, s->k_rows};
@@ -109,7 +109,7 @@ static int describe(struct cpu_build *b, struct attn *a)
 }
 
 /* Shapes, and q, k and v; p gets its scratch. */
-static int begin(struct cpu_build *b, struct attn *a)
+static int begin_attn(struct cpu_build *b, struct attn *a)
 {
     const struct dev_op *op = b->op;
 
@@ -123,7 +123,7 @@ static int begin(struct cpu_build *b, struct attn *a)
     a->mask_is_apart =
         a->mask_tensor != DEV_NONE && (a->s.mask_stride[1] != 0 || a->s.mask_stride[2] != 0 ||
                                        (a->s.mask_batches != 1 && a->s.mask_batches != a->s.batch));
-    if (cpu__failed(b) || describe(b, a))
+    if (cpu__failed(b) || describe_attn(b, a))
         return b->err->rc;
     for (uint32_t i = 0; i < 3; i++) {
         a->in[i].at = cpu__in_plain(b, op->in[i]);
@@ -202,7 +202,7 @@ struct rows {
 };
 
 /* What dropout multiplies weights [from, from + n) of a row with; from is a multiple of eight. */
-static void factors(const struct rows *c, int64_t row, int64_t from, int64_t n, float *f)
+static void factors_of_row(const struct rows *c, int64_t row, int64_t from, int64_t n, float *f)
 {
     const struct dev_op *op = c->call->op;
     const int64_t first = row * ((c->s.k_rows + 7) / 8) + from / 8;
@@ -218,7 +218,7 @@ static void factors(const struct rows *c, int64_t row, int64_t from, int64_t n, 
     }
 }
 
-static struct rows rows_of(const struct cpu_call *c)
+static struct rows attn_rows(const struct cpu_call *c)
 {
     return (struct rows){.call = c, .s = *(const struct dev_attn *)c->aux};
 }
@@ -257,7 +257,7 @@ static void weight_rows(void *ctx, int64_t from, int64_t to)
         for (int64_t j = 0; j < c->s.k_rows && c->call->op->u.attn.ratio > 0; j += CHUNK) {
             const int64_t n = SH_MIN(CHUNK, c->s.k_rows - j);
 
-            factors(c, r, j, n, f);
+            factors_of_row(c, r, j, n, f);
             row_drop(p + j, f, n);
         }
     }
@@ -266,7 +266,7 @@ static void weight_rows(void *ctx, int64_t from, int64_t to)
 /* p: scores lse */
 static void max_fn(const struct cpu_call *c)
 {
-    struct rows r = rows_of(c);
+    struct rows r = attn_rows(c);
 
     r.p = c->p[0];
     r.lse = c->p[1];
@@ -286,7 +286,7 @@ static void zero_rows(void *ctx, int64_t from, int64_t to)
 /* p: weights */
 static void zero_fn(const struct cpu_call *c)
 {
-    struct rows r = rows_of(c);
+    struct rows r = attn_rows(c);
 
     r.p = c->p[0];
     each_row(&r, zero_rows);
@@ -295,7 +295,7 @@ static void zero_fn(const struct cpu_call *c)
 /* p: weights lse */
 static void weight_fn(const struct cpu_call *c)
 {
-    struct rows r = rows_of(c);
+    struct rows r = attn_rows(c);
 
     r.p = c->p[0];
     r.lse = c->p[1];
@@ -317,9 +317,9 @@ static void mask_rows(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: scores mask */
-static void mask_fn(const struct cpu_call *c)
+static void attn_mask_fn(const struct cpu_call *c)
 {
-    struct rows r = rows_of(c);
+    struct rows r = attn_rows(c);
 
     r.p = c->p[0];
     r.mask = c->p[1];
@@ -342,7 +342,7 @@ static void grad_rows(void *ctx, int64_t from, int64_t to)
         for (int64_t j = 0; j < s->k_rows; j += CHUNK) {
             const int64_t n = SH_MIN(CHUNK, s->k_rows - j);
 
-            factors(c, r, j, n, f);
+            factors_of_row(c, r, j, n, f);
             row_grad(c->p + r * s->k_rows + j, c->g + r * s->k_rows + j, f, n, (float)delta);
         }
         if (c->d_mask)
@@ -355,7 +355,7 @@ static void grad_rows(void *ctx, int64_t from, int64_t to)
 /* p: weights, their gradient, y d_y [d_mask] */
 static void grad_fn(const struct cpu_call *c)
 {
-    struct rows r = rows_of(c);
+    struct rows r = attn_rows(c);
 
     r.p = c->p[0];
     r.g = c->p[1];
@@ -396,8 +396,9 @@ static int emit_scores(struct cpu_build *b, struct attn *a)
                        {DNNL_ARG_DST, a->p.at, &a->p.md},
                        {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, mask, &a->mask}},
                    fuses ? 4 : 3);
-    return a->mask_is_apart ? emit_rows(b, a, mask_fn, (const struct cpu_ref[]){a->p.at, mask}, 2)
-                            : b->err->rc;
+    return a->mask_is_apart
+               ? emit_rows(b, a, attn_mask_fn, (const struct cpu_ref[]){a->p.at, mask}, 2)
+               : b->err->rc;
 }
 
 static int emit_softmax(struct cpu_build *b, const struct attn *a)
@@ -447,7 +448,7 @@ int cpu__attention(struct cpu_build *b)
     struct cpu_ref refs[2] = {{0}};
     struct attn a = {0};
 
-    if (begin(b, &a))
+    if (begin_attn(b, &a))
         return b->err->rc;
     a.y.at = cpu__out_plain(b, b->op->out[0]);
     refs[0] = a.p.at;
@@ -470,7 +471,7 @@ int cpu__attention_bwd(struct cpu_build *b)
     struct cpu_ref refs[5] = {{0}};
     struct attn a = {0};
 
-    if (begin(b, &a))
+    if (begin_attn(b, &a))
         return b->err->rc;
     refs[2] = cpu__in_plain(b, op->in[4]);
     a.y.at = cpu__in_plain(b, op->in[5]); /* d_y looks as y does */

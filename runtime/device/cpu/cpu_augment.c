@@ -15,7 +15,8 @@ struct jitter_ctx {
     size_t pixel;
 };
 
-static void move_row(const struct jitter_ctx *c, const struct dev_moved *m, const char *x, char *y)
+static void jitter_row(const struct jitter_ctx *c, const struct dev_moved *m, const char *x,
+                       char *y)
 {
     for (int64_t j = 0; j < c->width; j++) {
         const int64_t from = (m->mirrored ? c->width - 1 - j : j) + m->right;
@@ -41,8 +42,8 @@ static void jitter_range(void *ctx, int64_t first, int64_t end)
             const size_t at = (size_t)(n * c->outer * c->height + r / c->height * c->height) * row;
             const bool is_there = i >= 0 && i < c->height;
 
-            move_row(c, &m, is_there ? c->x + at + (size_t)i * row : NULL,
-                     c->y + at + (size_t)(r % c->height) * row);
+            jitter_row(c, &m, is_there ? c->x + at + (size_t)i * row : NULL,
+                       c->y + at + (size_t)(r % c->height) * row);
         }
     }
 }

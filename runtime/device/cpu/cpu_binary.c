@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------ oneDNN's way */
 
-static bool alg_of(enum dev_bin k, dnnl_alg_kind_t *out)
+static bool binary_alg(enum dev_bin k, dnnl_alg_kind_t *out)
 {
     static const dnnl_alg_kind_t ALGS[DEV_N_BINS] = {
         [DEV_BIN_ADD] = dnnl_binary_add, [DEV_BIN_SUB] = dnnl_binary_sub,
@@ -33,7 +33,7 @@ static bool can_use_dnnl(struct cpu_build *b)
     bool same = dev_same_dims(x, y) && x->dtype == SH_F32 && y->dtype == SH_F32 && x->rank > 0;
 
     /* A quotient of two blocked tensors would divide 0 by 0 in the padding. */
-    return same && alg_of(b->op->u.binary.kind, &alg) && !cpu__act_is_own(b->op->act);
+    return same && binary_alg(b->op->u.binary.kind, &alg) && !cpu__act_is_own(b->op->act);
 }
 
 static int dnnl_way(struct cpu_build *b)
@@ -52,7 +52,7 @@ static int dnnl_way(struct cpu_build *b)
 
     if (op->u.binary.kind == DEV_BIN_DIV)
         md = &ts[op->in[0]].lay->plain;
-    alg_of(op->u.binary.kind, &alg);
+    binary_alg(op->u.binary.kind, &alg);
     s = dnnl_post_ops_create(&po);
     if (s == dnnl_success && !cpu__act_post(po, op->act, op->act_p0, op->act_p1))
         s = dnnl_unimplemented;
@@ -103,7 +103,7 @@ struct bin_ctx {
             }                                                                            \
     } while (0)
 
-static float floor_mod(float a, float b)
+static float float_floor_mod(float a, float b)
 {
     const float r = fmodf(a, b);
 
@@ -152,7 +152,7 @@ static void row_f32(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t
         ROW(float, uint8_t, a >= b);
         break;
     case DEV_BIN_MOD:
-        ROW(float, float, floor_mod(a, b));
+        ROW(float, float, float_floor_mod(a, b));
         break;
     case DEV_BIN_FMOD:
         ROW(float, float, fmodf(a, b));
@@ -283,7 +283,7 @@ static void bin_fn(const struct cpu_call *c)
     cpu__parallel(c->threads, j.aux->nd.total, GRAIN, bin_range, &j);
 }
 
-static cpu_row_fn *row_of(enum sh_dtype t)
+static cpu_row_fn *binary_row_fn(enum sh_dtype t)
 {
     switch (t) {
     case SH_F32:
@@ -319,7 +319,7 @@ static int check_types(struct cpu_build *b)
 
     if ((unsigned)op->u.binary.kind >= DEV_N_BINS)
         return cpu__refuse(b, SH_E_BUG, "binary operation %d is unknown", (int)op->u.binary.kind);
-    if (x->dtype != y->dtype || !row_of(x->dtype) || sh_dtype_bytes(z->dtype) != want)
+    if (x->dtype != y->dtype || !binary_row_fn(x->dtype) || sh_dtype_bytes(z->dtype) != want)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "types %s and %s to %s cannot be computed",
                            sh_dtype_st(x->dtype), sh_dtype_st(y->dtype), sh_dtype_st(z->dtype));
     if (x->dtype == SH_F32 && dev_bin_of_bits(op->u.binary.kind))
@@ -358,7 +358,7 @@ int cpu__binary(struct cpu_build *b)
         return cpu__channel(b);
     n = cpu__all_plain(b, refs);
     broadcast_all(b, &aux.nd);
-    aux.row = row_of(cpu__t(b, op->in[0])->dtype);
+    aux.row = binary_row_fn(cpu__t(b, op->in[0])->dtype);
     cpu__step_fn(b, bin_fn, refs, n, &aux, sizeof(aux));
     return cpu__act_in_place(b, refs[2], &b->plan->tensors[op->out[0]].lay->plain);
 }

@@ -105,7 +105,7 @@ union bits {
 };
 
 /* No branch, of which the compiler would make two ways through all that follows. */
-__attribute__((always_inline)) static inline float choose(bool first, float a, float b)
+__attribute__((always_inline)) static inline float choose_first(bool first, float a, float b)
 {
     const union bits x = {.f = a}, y = {.f = b};
     const int32_t mask = -(int32_t)first;
@@ -117,8 +117,9 @@ __attribute__((always_inline)) static inline float choose(bool first, float a, f
 /* e^x to 2 units in the last place, in operations that a loop is vectorised over. */
 __attribute__((always_inline)) static inline float exp_of(float x)
 {
-    const float below = choose(x > 88.0f, 88.0f, x), v = choose(below < -87.0f, -87.0f, below);
-    const int32_t n = (int32_t)(v * 1.44269504f + choose(v < 0.0f, -0.5f, 0.5f));
+    const float below = choose_first(x > 88.0f, 88.0f, x),
+                v = choose_first(below < -87.0f, -87.0f, below);
+    const int32_t n = (int32_t)(v * 1.44269504f + choose_first(v < 0.0f, -0.5f, 0.5f));
     const float r = v - (float)n * 0.693359375f + (float)n * 2.12194440e-4f;
     const union bits two_n = {.i = (n + 127) << 23};
     float p = 1.9875691500e-4f;
@@ -140,9 +141,9 @@ VECTORISE static void row_silu(float *y, int64_t n)
 VECTORISE static void row_hardswish(float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        const float s = y[i] / 6.0f + 0.5f, below = choose(s > 1.0f, 1.0f, s);
+        const float s = y[i] / 6.0f + 0.5f, below = choose_first(s > 1.0f, 1.0f, s);
 
-        y[i] *= choose(below < 0.0f, 0.0f, below);
+        y[i] *= choose_first(below < 0.0f, 0.0f, below);
     }
 }
 
@@ -159,9 +160,9 @@ VECTORISE static void row_silu_slope(float *y, int64_t n)
 VECTORISE static void row_hardswish_slope(float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        const float v = y[i], slope = choose(v >= 3.0f, 1.0f, v / 3.0f + 0.5f);
+        const float v = y[i], slope = choose_first(v >= 3.0f, 1.0f, v / 3.0f + 0.5f);
 
-        y[i] = choose(v <= -3.0f, 0.0f, slope);
+        y[i] = choose_first(v <= -3.0f, 0.0f, slope);
     }
 }
 
@@ -176,7 +177,7 @@ VECTORISE static void row_times_slope(const float *dy, const float *dy2, float *
             slope[i] *= dy[i];
 }
 
-static inline float clip(float v, const struct bounds *b)
+static inline float clip_value(float v, const struct bounds *b)
 {
     return v < b->lo ? b->lo : v > b->hi ? b->hi : v;
 }
@@ -187,10 +188,10 @@ VECTORISE static void row_finish(float *restrict y, const float *r, int64_t n,
 {
     if (!r)
         for (int64_t i = 0; i < n; i++)
-            y[i] = clip(y[i], b);
+            y[i] = clip_value(y[i], b);
     else
         for (int64_t i = 0; i < n; i++)
-            y[i] = clip(y[i] + r[i], b);
+            y[i] = clip_value(y[i] + r[i], b);
 }
 
 /* g = dy where y is within the bounds, else 0; g may be y. */
@@ -230,7 +231,7 @@ struct job {
     double *part;        /* [n units block] */
 };
 
-static void fold(const struct geometry *g, const double *s, double *part)
+static void fold_lanes(const struct geometry *g, const double *s, double *part)
 {
     for (int64_t b = 0; b < g->block; b++)
         part[b] = 0;
@@ -304,7 +305,7 @@ static void run_rows(void *ctx, int64_t from, int64_t to)
             row_backward(x, dy, j->out + r * g->len, g->len, l);
             continue;
         }
-        fold(g, s, j->part + r * g->block);
+        fold_lanes(g, s, j->part + r * g->block);
     }
 }
 
@@ -316,7 +317,7 @@ static void run_pass(struct job *j, enum pass pass, unsigned threads)
 }
 
 /* The sum over the batch of what the last pass left for channel c. */
-static double total(const struct job *j, int64_t c)
+static double channel_total(const struct job *j, int64_t c)
 {
     const struct geometry *g = j->g;
     double sum = 0;
@@ -336,7 +337,7 @@ static void set_lanes(const struct job *j, int64_t c, size_t at, double v)
 }
 #define SET(j, c, field, v) set_lanes((j), (c), offsetof(struct lanes, field), (v))
 
-static struct bounds bounds_of(const struct dev_op *op)
+static struct bounds act_bounds(const struct dev_op *op)
 {
     struct bounds b = {.gate = DEV_ACT_NONE};
 
@@ -345,8 +346,8 @@ static struct bounds bounds_of(const struct dev_op *op)
     return b;
 }
 
-static struct job job_new(const struct geometry *g, void *scratch, const float *x, const float *dy,
-                          float *out)
+static struct job bn_job_of(const struct geometry *g, void *scratch, const float *x,
+                            const float *dy, float *out)
 {
     struct job j = {.g = g, .x = x, .dy = dy, .out = out, .lanes = scratch};
 
@@ -361,15 +362,15 @@ static void forward_fn(const struct cpu_call *c)
     const struct geometry *g = c->aux;
     const float *scale = c->p[1], *bias = c->p[2], *run_mean = c->p[3], *run_var = c->p[4];
     float *mean = c->p[6], *invstd = c->p[7], *new_mean = c->p[8], *new_var = c->p[9];
-    struct job j = job_new(g, c->p[10], c->p[0], NULL, c->p[5]);
+    struct job j = bn_job_of(g, c->p[10], c->p[0], NULL, c->p[5]);
     const double keep = c->op->u.norm.momentum;
 
     j.residual = cpu__opt_in(c->op, 5) != DEV_NONE ? c->p[11] : NULL;
     j.has_act = c->op->act != DEV_ACT_NONE;
-    j.bounds = bounds_of(c->op);
+    j.bounds = act_bounds(c->op);
     run_pass(&j, PASS_SUM, c->threads);
     for (int64_t k = 0; k < g->c; k++) {
-        double m = total(&j, k) / g->count;
+        double m = channel_total(&j, k) / g->count;
 
         SET(&j, k, mean, m);
         mean[k] = (float)m;
@@ -377,7 +378,7 @@ static void forward_fn(const struct cpu_call *c)
     }
     run_pass(&j, PASS_SQUARE, c->threads);
     for (int64_t k = 0; k < g->c; k++) {
-        double squares = total(&j, k), var = squares / g->count;
+        double squares = channel_total(&j, k), var = squares / g->count;
         double inv = 1 / sqrt(var + c->op->u.norm.eps);
         double unbiased = squares / SH_MAX(g->count - 1, 1.0);
 
@@ -405,7 +406,7 @@ static void mask_d_y(const struct cpu_call *c, void *const *p, struct job *j)
     j->y = cpu__opt_in(c->op, 6) != DEV_NONE ? *p++ : NULL;
     j->dy2 = cpu__opt_in(c->op, 7) != DEV_NONE ? *p++ : NULL;
     j->has_act = c->op->act != DEV_ACT_NONE;
-    j->bounds = bounds_of(c->op);
+    j->bounds = act_bounds(c->op);
     for (int64_t k = 0; k < j->g->c && bias; k++)
         SET(j, k, shift, bias[k]);
     j->out = *p;
@@ -420,7 +421,7 @@ static void backward_fn(const struct cpu_call *c)
     const struct geometry *g = c->aux;
     const float *scale = c->p[2], *mean = c->p[3], *invstd = c->p[4];
     float *d_scale = c->p[6], *d_bias = c->p[7];
-    struct job j = job_new(g, c->p[8], c->p[0], c->p[1], c->p[5]);
+    struct job j = bn_job_of(g, c->p[8], c->p[0], c->p[1], c->p[5]);
 
     for (int64_t k = 0; k < g->c; k++) {
         SET(&j, k, mean, mean[k]);
@@ -430,14 +431,14 @@ static void backward_fn(const struct cpu_call *c)
         mask_d_y(c, c->p + 9, &j);
     run_pass(&j, PASS_SUM_DY, c->threads);
     for (int64_t k = 0; k < g->c; k++) {
-        double sum = total(&j, k);
+        double sum = channel_total(&j, k);
 
         d_bias[k] = (float)sum;
         SET(&j, k, shift, sum / g->count);
     }
     run_pass(&j, PASS_DOT, c->threads);
     for (int64_t k = 0; k < g->c; k++) {
-        double dot = total(&j, k), inv = invstd[k];
+        double dot = channel_total(&j, k), inv = invstd[k];
 
         d_scale[k] = (float)(dot * inv);
         SET(&j, k, slope, dot * inv * inv / g->count);
@@ -481,7 +482,7 @@ static size_t scratch_bytes(const struct geometry *g)
            (size_t)(g->n * g->units * g->block) * sizeof(double);
 }
 
-static int check(struct cpu_build *b, uint32_t x, const uint32_t *vectors, uint32_t n)
+static int check_vectors(struct cpu_build *b, uint32_t x, const uint32_t *vectors, uint32_t n)
 {
     const struct dev_tensor *t = cpu__t(b, x);
 
@@ -529,7 +530,7 @@ int cpu__bn_train(struct cpu_build *b)
     const dnnl_memory_desc_t *md;
     uint32_t n = 11;
 
-    check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
+    check_vectors(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
     check_act(b, true, cpu__opt_in(b->op, 5) == DEV_NONE);
     if (cpu__same_shape(b, op->in[0], op->out[0]))
         return b->err->rc;
@@ -573,7 +574,7 @@ int cpu__bn_train_bwd(struct cpu_build *b)
     const dnnl_memory_desc_t *md;
     uint32_t n = 9;
 
-    check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
+    check_vectors(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
     check_act(b, bias != DEV_NONE || cpu__opt_in(op, 6) != DEV_NONE,
               bias != DEV_NONE && cpu__opt_in(op, 6) == DEV_NONE);
     cpu__same_shape(b, op->in[0], op->in[1]);

@@ -143,7 +143,7 @@ struct cpu_ref cpu__scratch(struct cpu_build *b, size_t bytes)
     return r;
 }
 
-static struct cpu_step *add_step(struct cpu_build *b, uint32_t n)
+static struct cpu_step *add_plan_step(struct cpu_build *b, uint32_t n)
 {
     struct cpu_op *co = b->co;
     struct cpu_step *s;
@@ -181,7 +181,7 @@ int cpu__step_prim(struct cpu_build *b, dnnl_primitive_desc_t pd, const struct c
     const dnnl_memory_desc_t *pad =
         cpu__failed(b) ? NULL : dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     size_t pad_bytes = pad ? dnnl_memory_desc_get_size(pad) : 0;
-    struct cpu_step *s = add_step(b, n + (pad_bytes > 0));
+    struct cpu_step *s = add_plan_step(b, n + (pad_bytes > 0));
 
     if (!s) {
         if (pd)
@@ -202,7 +202,7 @@ int cpu__step_prim(struct cpu_build *b, dnnl_primitive_desc_t pd, const struct c
 int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
                  const void *aux, size_t bytes)
 {
-    struct cpu_step *s = add_step(b, n);
+    struct cpu_step *s = add_plan_step(b, n);
 
     if (!s)
         return b->err->rc;

@@ -23,8 +23,9 @@ struct channel_ctx {
 };
 
 /* n pixels of a block of `size` channels; inlined, so that the compiler knows the size. */
-static inline __attribute__((always_inline)) void
-each(enum dev_bin kind, int64_t n, int size, const float *x, const float *s, float *restrict y)
+static inline __attribute__((always_inline)) void each_of_row(enum dev_bin kind, int64_t n,
+                                                              int size, const float *x,
+                                                              const float *s, float *restrict y)
 {
     for (int64_t i = 0; i < n; i++)
         for (int k = 0; k < size; k++) {
@@ -38,11 +39,11 @@ VECTORISE static void blocks_of_16(enum dev_bin kind, int64_t n, const float *x,
                                    float *restrict y)
 {
     if (kind == DEV_BIN_ADD)
-        each(DEV_BIN_ADD, n, 16, x, s, y);
+        each_of_row(DEV_BIN_ADD, n, 16, x, s, y);
     else if (kind == DEV_BIN_SUB)
-        each(DEV_BIN_SUB, n, 16, x, s, y);
+        each_of_row(DEV_BIN_SUB, n, 16, x, s, y);
     else
-        each(DEV_BIN_MUL, n, 16, x, s, y);
+        each_of_row(DEV_BIN_MUL, n, 16, x, s, y);
 }
 
 /* Blocks [from, to) of all samples. */
@@ -62,7 +63,7 @@ static void channel_range(void *ctx, int64_t from, int64_t to)
         if (c->block == MAX_BLOCK)
             blocks_of_16(c->kind, c->pixels, x->x + at, of_block, x->y + at);
         else
-            each(c->kind, c->pixels, (int)c->block, x->x + at, of_block, x->y + at);
+            each_of_row(c->kind, c->pixels, (int)c->block, x->x + at, of_block, x->y + at);
     }
 }
 
@@ -93,7 +94,7 @@ static bool steps_of(const struct dev_tensor *x, const struct dev_tensor *s, str
     return true;
 }
 
-static bool fits(struct cpu_build *b, uint32_t x, uint32_t s, struct channel *c)
+static bool fits_channel(struct cpu_build *b, uint32_t x, uint32_t s, struct channel *c)
 {
     const struct dev_tensor *tx = cpu__t(b, x), *ts = cpu__t(b, s);
     const struct cpu_tensor *t = &b->plan->tensors[x];
@@ -117,7 +118,8 @@ bool cpu__channel_has(struct cpu_build *b)
 
     return (op->u.binary.kind == DEV_BIN_ADD || op->u.binary.kind == DEV_BIN_SUB ||
             op->u.binary.kind == DEV_BIN_MUL) &&
-           (fits(b, op->in[0], op->in[1], &c) || (turns && fits(b, op->in[1], op->in[0], &c)));
+           (fits_channel(b, op->in[0], op->in[1], &c) ||
+            (turns && fits_channel(b, op->in[1], op->in[0], &c)));
 }
 
 int cpu__channel(struct cpu_build *b)
@@ -126,10 +128,10 @@ int cpu__channel(struct cpu_build *b)
     struct cpu_ref refs[3];
     dnnl_memory_desc_t md;
     struct channel c;
-    const int left = fits(b, op->in[0], op->in[1], &c) ? 0 : 1;
+    const int left = fits_channel(b, op->in[0], op->in[1], &c) ? 0 : 1;
 
     if (left)
-        fits(b, op->in[1], op->in[0], &c);
+        fits_channel(b, op->in[1], op->in[0], &c);
     md = b->plan->tensors[op->in[left]].lay->md;
     refs[1] = cpu__in(b, op->in[left], NULL, &md);
     refs[2] = cpu__in_plain(b, op->in[1 - left]);

@@ -16,7 +16,7 @@ struct shape {
 };
 
 /* x, w, y: which tensors of the graph play these roles. */
-static int read_shape(struct cpu_build *b, uint32_t x, uint32_t w, uint32_t y, struct shape *s)
+static int read_conv_shape(struct cpu_build *b, uint32_t x, uint32_t w, uint32_t y, struct shape *s)
 {
     const struct dev_conv *c = &b->op->u.conv;
     const struct dev_tensor *tx = cpu__t(b, x), *tw = cpu__t(b, w), *ty = cpu__t(b, y);
@@ -73,8 +73,9 @@ static int any_descs(struct cpu_build *b, const struct shape *s, struct descs *d
 }
 
 /* po may be NULL. */
-static dnnl_status_t fwd_pd(struct cpu_build *b, const struct shape *s, const struct descs *d,
-                            bool has_bias, const_dnnl_post_ops_t po, dnnl_primitive_desc_t *out)
+static dnnl_status_t conv_fwd_pd(struct cpu_build *b, const struct shape *s, const struct descs *d,
+                                 bool has_bias, const_dnnl_post_ops_t po,
+                                 dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t desc;
     dnnl_status_t rc = dnnl_dilated_convolution_forward_desc_init(
@@ -112,7 +113,7 @@ static dnnl_status_t try_fwd(struct cpu_build *b, struct fwd *f, enum residual h
     if (rc == dnnl_success)
         f->act_fused = cpu__act_post(po, b->op->act, b->op->act_p0, b->op->act_p1);
     if (rc == dnnl_success)
-        rc = fwd_pd(b, &f->s, &f->d, f->bias != DEV_NONE, po, out);
+        rc = conv_fwd_pd(b, &f->s, &f->d, f->bias != DEV_NONE, po, out);
     dnnl_post_ops_destroy(po);
     return rc;
 }
@@ -160,7 +161,7 @@ static int choose_fwd(struct cpu_build *b, struct fwd *f)
     return cpu__status(b, try_fwd(b, f, RES_SUM, &f->pd), "convolution with residual");
 }
 
-static void copy_fn(const struct cpu_call *c)
+static void conv_copy_fn(const struct cpu_call *c)
 {
     const size_t *bytes = c->aux;
 
@@ -171,7 +172,7 @@ static int copy_step(struct cpu_build *b, struct cpu_ref from, struct cpu_ref to
 {
     const struct cpu_ref refs[] = {from, to};
 
-    return cpu__step_fn(b, copy_fn, refs, 2, &bytes, sizeof(bytes));
+    return cpu__step_fn(b, conv_copy_fn, refs, 2, &bytes, sizeof(bytes));
 }
 
 /* After f->pd is chosen: operands, then the step. Consumes f->pd. */
@@ -216,7 +217,7 @@ int cpu__conv(struct cpu_build *b)
     if (f.bias != DEV_NONE &&
         dev_tensor_elements(cpu__t(b, f.bias)) != cpu__t(b, op->out[0])->dims[1])
         cpu__refuse(b, SH_E_BUG, "the bias does not have one value per channel");
-    if (read_shape(b, op->in[0], op->in[1], op->out[0], &f.s))
+    if (read_conv_shape(b, op->in[0], op->in[1], op->out[0], &f.s))
         return b->err->rc;
     if (cpu__wino_has(b))
         return cpu__wino(b);
@@ -239,9 +240,9 @@ int cpu__conv_bwd_data(struct cpu_build *b)
     dnnl_status_t st;
 
     cpu__need_f32(b, all, SH_ARRAY_LEN(all));
-    if (read_shape(b, d_x, w, d_y, &s) || any_descs(b, &s, &d))
+    if (read_conv_shape(b, d_x, w, d_y, &s) || any_descs(b, &s, &d))
         return b->err->rc;
-    st = fwd_pd(b, &s, &d, false, NULL, &hint);
+    st = conv_fwd_pd(b, &s, &d, false, NULL, &hint);
     if (st == dnnl_success)
         st = dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct,
                                                               &d.src, &d.wei, &d.dst, s.stride,
@@ -327,12 +328,12 @@ int cpu__conv_bwd_weight(struct cpu_build *b)
     dnnl_status_t st;
 
     cpu__need_f32(b, all, SH_ARRAY_LEN(all));
-    read_shape(b, op->in[0], op->out[0], op->in[1], &s);
+    read_conv_shape(b, op->in[0], op->out[0], op->in[1], &s);
     if (op->u.conv.count)
         s.src[0] = s.dst[0] = op->u.conv.count;
     if (any_descs(b, &s, &d))
         return b->err->rc;
-    st = fwd_pd(b, &s, &d, d_bias != DEV_NONE, NULL, &hint);
+    st = conv_fwd_pd(b, &s, &d, d_bias != DEV_NONE, NULL, &hint);
     if (st == dnnl_success)
         st = dnnl_dilated_convolution_backward_weights_desc_init(
             &desc, dnnl_convolution_direct, &d.src, &d.wei, d_bias != DEV_NONE ? &d.bias : NULL,

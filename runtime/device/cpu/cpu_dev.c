@@ -16,7 +16,7 @@
 #define N_FDS 2 /* arena, tickets: what cpu__mem_export gives */
 #define PRIMITIVE_CACHE 4096
 
-static struct cpu_dev *dev_of(struct dev *d)
+static struct cpu_dev *cpu_dev_of(struct dev *d)
 {
     return (struct cpu_dev *)d;
 }
@@ -67,7 +67,7 @@ static int map_arena(struct cpu_dev *d, const struct dev_conf *c, struct sh_err 
 
 static int cpu_remap(struct dev *base, const int *fds, size_t n_fds, struct sh_err *err)
 {
-    struct cpu_dev *d = dev_of(base);
+    struct cpu_dev *d = cpu_dev_of(base);
     struct sh_shm arena;
     int rc;
 
@@ -94,7 +94,7 @@ static int protect(struct cpu_dev *d, size_t off, size_t bytes, int prot, struct
     return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not change what is in reach of the arena");
 }
 
-static bool has_range(const struct dev_reach *list, size_t n, const struct dev_reach *r)
+static bool has_reach(const struct dev_reach *list, size_t n, const struct dev_reach *r)
 {
     for (size_t i = 0; i < n; i++)
         if (list[i].off == r->off && list[i].bytes == r->bytes &&
@@ -106,7 +106,7 @@ static bool has_range(const struct dev_reach *list, size_t n, const struct dev_r
 /* Each page that is there costs some 40 ns each way: what stays in reach is left as it is. */
 static int cpu_task(struct dev *base, const struct dev_reach *ranges, size_t n, struct sh_err *err)
 {
-    struct cpu_dev *d = dev_of(base);
+    struct cpu_dev *d = cpu_dev_of(base);
     int rc = SH_OK;
 
     if (!d->arena.base)
@@ -114,10 +114,10 @@ static int cpu_task(struct dev *base, const struct dev_reach *ranges, size_t n, 
     if (!d->has_task)
         rc = protect(d, 0, d->arena.bytes, PROT_NONE, err);
     for (size_t i = 0; !rc && i < d->n_task; i++)
-        if (!has_range(ranges, n, &d->task[i]))
+        if (!has_reach(ranges, n, &d->task[i]))
             rc = protect(d, d->task[i].off, d->task[i].bytes, PROT_NONE, err);
     for (size_t i = 0; !rc && i < n; i++)
-        if (!has_range(d->task, d->n_task, &ranges[i]))
+        if (!has_reach(d->task, d->n_task, &ranges[i]))
             rc = protect(d, ranges[i].off, ranges[i].bytes,
                          ranges[i].is_written ? PROT_READ | PROT_WRITE : PROT_READ, err);
     d->has_task = rc == SH_OK; /* else the next one begins with all of it */
@@ -129,7 +129,7 @@ static int cpu_task(struct dev *base, const struct dev_reach *ranges, size_t n, 
 
 static int cpu_own_memory(struct dev *base, size_t bytes, struct sh_err *err)
 {
-    struct cpu_dev *d = dev_of(base);
+    struct cpu_dev *d = cpu_dev_of(base);
     unsigned char *own = NULL;
     int rc = SH_OK;
 
@@ -149,7 +149,7 @@ static int cpu_own_memory(struct dev *base, size_t bytes, struct sh_err *err)
 
 static void cpu_close(struct dev *base)
 {
-    struct cpu_dev *d = dev_of(base);
+    struct cpu_dev *d = cpu_dev_of(base);
 
     if (!d)
         return;
@@ -209,35 +209,35 @@ out:
 static int cpu_upload(struct dev *d, size_t off, const void *host, size_t bytes, struct sh_err *err)
 {
     (void)err;
-    memcpy(dev_of(d)->memory + off, host, bytes);
+    memcpy(cpu_dev_of(d)->memory + off, host, bytes);
     return SH_OK;
 }
 
 static int cpu_download(struct dev *d, void *host, size_t off, size_t bytes, struct sh_err *err)
 {
     (void)err;
-    memcpy(host, dev_of(d)->memory + off, bytes);
+    memcpy(host, cpu_dev_of(d)->memory + off, bytes);
     return SH_OK;
 }
 
 static int cpu_fill(struct dev *d, size_t off, int byte, size_t bytes, struct sh_err *err)
 {
     (void)err;
-    memset(dev_of(d)->memory + off, byte, bytes);
+    memset(cpu_dev_of(d)->memory + off, byte, bytes);
     return SH_OK;
 }
 
 static int cpu_move(struct dev *d, size_t dst, size_t src, size_t bytes, struct sh_err *err)
 {
     (void)err;
-    memcpy(dev_of(d)->memory + dst, dev_of(d)->memory + src, bytes);
+    memcpy(cpu_dev_of(d)->memory + dst, cpu_dev_of(d)->memory + src, bytes);
     return SH_OK;
 }
 
 static int cpu_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms,
                     struct sh_err *err)
 {
-    const uint32_t *word = (const uint32_t *)dev_of(d)->tickets.base;
+    const uint32_t *word = (const uint32_t *)cpu_dev_of(d)->tickets.base;
     int64_t limit_ns = SH_MS(SH_MIN(timeout_ms, INT64_MAX / SH_MS(2)));
     int64_t end = sh_clock_ns() + limit_ns;
 
@@ -267,7 +267,7 @@ static bool cpu_has_ticket(const struct dev *base, uint32_t slot, uint32_t value
 
 static int cpu_sync(struct dev *d, struct sh_err *err)
 {
-    dnnl_status_t s = dnnl_stream_wait(dev_of(d)->stream);
+    dnnl_status_t s = dnnl_stream_wait(cpu_dev_of(d)->stream);
 
     return s == dnnl_success
                ? SH_OK

@@ -112,7 +112,7 @@ struct bwd_ctx {
     float *dx, scale;
 };
 
-static void bwd_range(void *ctx, int64_t from, int64_t to)
+static void dropout_bwd_range(void *ctx, int64_t from, int64_t to)
 {
     const struct bwd_ctx *c = ctx;
 
@@ -129,7 +129,7 @@ static void dropout_bwd_fn(const struct cpu_call *c)
                         .scale = dev_dropout_scale(c->op->u.dropout.ratio)};
 
     cpu__parallel(c->threads, dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[0]]),
-                  4 * GRAIN, bwd_range, &b);
+                  4 * GRAIN, dropout_bwd_range, &b);
 }
 
 int cpu__dropout_bwd(struct cpu_build *b)

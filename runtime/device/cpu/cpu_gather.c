@@ -14,7 +14,7 @@ struct gather {
     bool wide; /* I64, else I32 */
 };
 
-static int64_t index_at(const struct gather *g, const void *indices, int64_t i)
+static int64_t gather_index_at(const struct gather *g, const void *indices, int64_t i)
 {
     int64_t v = g->wide ? ((const int64_t *)indices)[i] : ((const int32_t *)indices)[i];
 
@@ -24,7 +24,7 @@ static int64_t index_at(const struct gather *g, const void *indices, int64_t i)
 static bool check_indices(const struct cpu_call *c, const struct gather *g, const void *indices)
 {
     for (int64_t i = 0; i < g->n_index; i++) {
-        int64_t v = index_at(g, indices, i);
+        int64_t v = gather_index_at(g, indices, i);
 
         if (v < 0 || v >= g->n) {
             SH_FAIL(
@@ -50,7 +50,7 @@ static void gather_range(void *ctx, int64_t from, int64_t to)
     const size_t row = (size_t)c->g->inner * c->g->size;
 
     for (int64_t r = from; r < to; r++) {
-        int64_t o = r / c->g->n_index, v = index_at(c->g, c->indices, r % c->g->n_index);
+        int64_t o = r / c->g->n_index, v = gather_index_at(c->g, c->indices, r % c->g->n_index);
 
         memcpy(c->y + (size_t)r * row, c->table + (size_t)(o * c->g->n + v) * row, row);
     }
@@ -113,7 +113,7 @@ static void bwd_columns(void *ctx, int64_t from, int64_t to)
     for (int64_t r = 0; r < g->outer * g->n; r++)
         memset(c->dt + r * g->inner + from, 0, (size_t)(to - from) * sizeof(float));
     for (int64_t r = 0; r < g->outer * g->n_index; r++) {
-        int64_t v = index_at(g, c->indices, r % g->n_index);
+        int64_t v = gather_index_at(g, c->indices, r % g->n_index);
         float *t = c->dt + (r / g->n_index * g->n + v) * g->inner;
 
         for (int64_t k = from; k < to; k++)

@@ -12,7 +12,7 @@ static const struct {
             {4, {dnnl_nCw4c, dnnl_nChw4c, dnnl_nCdhw4c}},
             {0, {dnnl_nwc, dnnl_nhwc, dnnl_ndhwc}}};
 
-static bool by_tag(int rank, const dnnl_dims_t dims, size_t i, dnnl_memory_desc_t *out)
+static bool layout_by_tag(int rank, const dnnl_dims_t dims, size_t i, dnnl_memory_desc_t *out)
 {
     return rank >= 3 && rank < 3 + N_RANKS &&
            dnnl_memory_desc_init_by_tag(out, rank, dims, dnnl_f32, TAGS[i].tag[rank - 3]) ==
@@ -20,20 +20,20 @@ static bool by_tag(int rank, const dnnl_dims_t dims, size_t i, dnnl_memory_desc_
 }
 
 /* Which tag is md's? SH_ARRAY_LEN(TAGS): none of them. */
-static size_t tag_of(const dnnl_memory_desc_t *md)
+static size_t tag_bytes_of(const dnnl_memory_desc_t *md)
 {
     dnnl_memory_desc_t its;
     size_t i = 0;
 
     while (i < SH_ARRAY_LEN(TAGS) &&
-           !(by_tag(md->ndims, md->dims, i, &its) && dnnl_memory_desc_equal(&its, md)))
+           !(layout_by_tag(md->ndims, md->dims, i, &its) && dnnl_memory_desc_equal(&its, md)))
         i++;
     return i;
 }
 
 int64_t cpu__channel_block(const dnnl_memory_desc_t *md)
 {
-    const size_t i = tag_of(md);
+    const size_t i = tag_bytes_of(md);
 
     return i < SH_ARRAY_LEN(TAGS) ? TAGS[i].block : 0;
 }
@@ -41,11 +41,11 @@ int64_t cpu__channel_block(const dnnl_memory_desc_t *md)
 int cpu__md_like(struct cpu_build *b, const dnnl_memory_desc_t *like, const dnnl_dims_t dims,
                  dnnl_memory_desc_t *out)
 {
-    const size_t i = tag_of(like);
+    const size_t i = tag_bytes_of(like);
 
     if (i < SH_ARRAY_LEN(TAGS))
-        return by_tag(like->ndims, dims, i, out) ? b->err->rc
-                                                 : cpu__refuse(b, SH_E_BUG, "no layout");
+        return layout_by_tag(like->ndims, dims, i, out) ? b->err->rc
+                                                        : cpu__refuse(b, SH_E_BUG, "no layout");
     return cpu__md_plain((uint32_t)like->ndims, dims, dnnl_f32, out)
                ? cpu__refuse(b, SH_E_BUG, "no layout")
                : b->err->rc;

@@ -13,7 +13,7 @@ struct row {                  /* of logits, `stride` elements apart */
     int64_t n, stride;
 };
 
-static double weight_of(const float *weights, int64_t i)
+static double label_weight(const float *weights, int64_t i)
 {
     return weights ? (double)weights[i] : 1;
 }
@@ -21,14 +21,14 @@ static double weight_of(const float *weights, int64_t i)
 /* share: 1 / the sum of all labels' weights. Returns the row's loss, before that. */
 static double xent_row(const struct row *r, int64_t label, double smoothing, double share)
 {
-    const double hit = (1 - smoothing) * weight_of(r->weights, label);
+    const double hit = (1 - smoothing) * label_weight(r->weights, label);
     const double soft = smoothing / (double)r->n;
     double max = r->x[0], sum = 0, weights = 0, dot = 0, log_sum;
 
     for (int64_t i = 1; i < r->n; i++)
         max = SH_MAX(max, (double)r->x[i * r->stride]);
     for (int64_t i = 0; i < r->n; i++) {
-        const double w = weight_of(r->weights, i), x = r->x[i * r->stride];
+        const double w = label_weight(r->weights, i), x = r->x[i * r->stride];
 
         sum += exp(x - max);
         weights += w;
@@ -39,15 +39,15 @@ static double xent_row(const struct row *r, int64_t label, double smoothing, dou
         const double p = exp(r->x[i * r->stride] - max) / sum;
 
         r->d[i * r->stride] = (float)((p * (hit + soft * weights) - (i == label ? hit : 0) -
-                                       soft * weight_of(r->weights, i)) *
+                                       soft * label_weight(r->weights, i)) *
                                       share);
     }
     return hit * (log_sum - r->x[label * r->stride]) + soft * (weights * log_sum - dot);
 }
 
 /* The sum of the weights of the labels that count. */
-static double count_labels(const struct cpu_call *c, const int64_t *label, int64_t rows, int64_t n,
-                           const float *weights)
+static double count_weighted(const struct cpu_call *c, const int64_t *label, int64_t rows,
+                             int64_t n, const float *weights)
 {
     double sum = 0;
 
@@ -60,26 +60,26 @@ static double count_labels(const struct cpu_call *c, const int64_t *label, int64
                     (long long)label[r], (long long)r, (long long)n - 1);
             return 0;
         }
-        sum += weight_of(weights, label[r]);
+        sum += label_weight(weights, label[r]);
     }
     return sum;
 }
 
-static const float *weights_of(const struct cpu_call *c)
+static const float *label_weights(const struct cpu_call *c)
 {
     return cpu__opt_in(c->op, 2) == DEV_NONE ? NULL : c->p[2];
 }
 
 /* Of the gradient. */
-static double scale_of(const struct cpu_call *c)
+static double loss_factor(const struct cpu_call *c)
 {
-    return dev_op_scaler(c->op) == DEV_NONE ? 1 : *(const float *)c->p[weights_of(c) ? 3 : 2];
+    return dev_op_scaler(c->op) == DEV_NONE ? 1 : *(const float *)c->p[label_weights(c) ? 3 : 2];
 }
 
 /* The loss, and its gradient. */
 static void *const *results_of(const struct cpu_call *c)
 {
-    return c->p + 2 + (weights_of(c) != NULL) + (dev_op_scaler(c->op) != DEV_NONE);
+    return c->p + 2 + (label_weights(c) != NULL) + (dev_op_scaler(c->op) != DEV_NONE);
 }
 
 /* p: logits label [weights] [scaler] loss d_logits */
@@ -88,9 +88,9 @@ static void xent_fn(const struct cpu_call *c)
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
     const int64_t n = x->dims[1], inner = x->rank > 2 ? x->dims[2] : 1, rows = x->dims[0] * inner;
     const int64_t *label = c->p[1];
-    struct row row = {.weights = weights_of(c), .n = n, .stride = inner};
+    struct row row = {.weights = label_weights(c), .n = n, .stride = inner};
     const double weight = c->op->u.loss.weight;
-    const double count = count_labels(c, label, rows, n, row.weights);
+    const double count = count_weighted(c, label, rows, n, row.weights);
     double loss = 0;
 
     if (c->err->rc)
@@ -101,7 +101,8 @@ static void xent_fn(const struct cpu_call *c)
         row.x = (const float *)c->p[0] + at;
         row.d = (float *)results_of(c)[1] + at;
         if (label[r] != c->op->u.loss.ignore)
-            loss += xent_row(&row, label[r], c->op->u.loss.smoothing, weight * scale_of(c) / count);
+            loss +=
+                xent_row(&row, label[r], c->op->u.loss.smoothing, weight * loss_factor(c) / count);
         else
             for (int64_t i = 0; i < n; i++)
                 row.d[i * inner] = 0;
@@ -111,7 +112,7 @@ static void xent_fn(const struct cpu_call *c)
 }
 
 /* What one element costs, and *d its derivative. */
-static double each(const struct dev_op *op, double w, double x, double t, double *d)
+static double each_loss(const struct dev_op *op, double w, double x, double t, double *d)
 {
     const double e = x - t, delta = op->u.loss.delta;
     double tail;
@@ -140,13 +141,13 @@ static void each_fn(const struct cpu_call *c)
     const int64_t n = dev_tensor_elements(&tensors[c->op->in[0]]);
     const uint32_t wi = cpu__opt_in(c->op, 2);
     const int64_t n_weights = wi == DEV_NONE ? 1 : dev_tensor_elements(&tensors[wi]);
-    const float *p = c->p[0], *t = c->p[1], *weights = weights_of(c);
-    const double weight = c->op->u.loss.weight, share = weight * scale_of(c) / (double)n;
+    const float *p = c->p[0], *t = c->p[1], *weights = label_weights(c);
+    const double weight = c->op->u.loss.weight, share = weight * loss_factor(c) / (double)n;
     float *d = results_of(c)[1];
     double loss = 0, slope;
 
     for (int64_t i = 0; i < n; i++) {
-        loss += each(c->op, weight_of(weights, i % n_weights), p[i], t[i], &slope);
+        loss += each_loss(c->op, label_weight(weights, i % n_weights), p[i], t[i], &slope);
         d[i] = (float)(slope * share);
     }
     *(float *)results_of(c)[0] = (float)(weight * loss / (double)n);

@@ -23,8 +23,8 @@ struct mm {
 
 /* Row-major strides of `t` seen with nd dimensions, its last two axes swapped if trans; leading
  * axes that t lacks have size 1. */
-static int view_of(struct cpu_build *b, const struct dev_tensor *t, int nd, bool trans,
-                   dnnl_memory_desc_t *out)
+static int matrix_view(struct cpu_build *b, const struct dev_tensor *t, int nd, bool trans,
+                       dnnl_memory_desc_t *out)
 {
     dnnl_dims_t dims, strides;
     int64_t s = 1;
@@ -56,19 +56,19 @@ static bool is_matrix(const struct dev_tensor *t)
 }
 
 /* One value per column, [1, .., 1, N], or one for all. */
-static bool is_row(const struct dev_tensor *t)
+static bool is_row_matrix(const struct dev_tensor *t)
 {
     return dev_tensor_elements(t) == (t->rank ? t->dims[t->rank - 1] : 1);
 }
 
 static bool folds_with(const struct cpu_build *b, uint32_t summand, const struct dev_tensor *y)
 {
-    return summand == DEV_NONE || is_row(cpu__t(b, summand)) ||
+    return summand == DEV_NONE || is_row_matrix(cpu__t(b, summand)) ||
            dev_same_dims(cpu__t(b, summand), y);
 }
 
 /* [.., M, K] as [.. * M, K]. */
-static void fold(struct dev_tensor *t)
+static void fold_leading(struct dev_tensor *t)
 {
     int64_t rows = 1;
 
@@ -98,10 +98,10 @@ static int summand(struct cpu_build *b, uint32_t tensor, const struct mm *m, boo
     struct dev_tensor t = *cpu__t(b, tensor);
 
     if (folded && t.rank > 1)
-        fold(&t);
+        fold_leading(&t);
     if (t.rank > (uint32_t)m->nd)
         return cpu__refuse(b, SH_E_BUG, "\"%s\" does not broadcast to the result", t.name);
-    if (view_of(b, &t, m->nd, false, out))
+    if (matrix_view(b, &t, m->nd, false, out))
         return b->err->rc;
     for (int i = 0; i < m->nd; i++)
         if (out->dims[i] != 1 && out->dims[i] != m->y.dims[i])
@@ -109,7 +109,7 @@ static int summand(struct cpu_build *b, uint32_t tensor, const struct mm *m, boo
     return b->err->rc;
 }
 
-static int read_shapes(struct cpu_build *b, struct mm *m)
+static int read_mm_shapes(struct cpu_build *b, struct mm *m)
 {
     const struct dev_op *op = b->op;
     struct dev_tensor a = *cpu__t(b, op->in[0]), w = *cpu__t(b, op->in[1]);
@@ -120,16 +120,16 @@ static int read_shapes(struct cpu_build *b, struct mm *m)
     if (a.rank < 2 || w.rank < 2 || y.rank < 2)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "both operands need at least two axes");
     if (folds) {
-        fold(&a);
-        fold(&y);
+        fold_leading(&a);
+        fold_leading(&y);
         w.dims[0] = w.dims[w.rank - 2];
         w.dims[1] = w.dims[w.rank - 1];
         w.rank = 2;
     }
     m->nd = (int)SH_MAX(SH_MAX(a.rank, w.rank), y.rank);
-    view_of(b, &a, m->nd, op->u.matmul.trans_a, &m->a);
-    view_of(b, &w, m->nd, op->u.matmul.trans_b, &m->b);
-    if (view_of(b, &y, m->nd, false, &m->y) || check_dims(b, m))
+    matrix_view(b, &a, m->nd, op->u.matmul.trans_a, &m->a);
+    matrix_view(b, &w, m->nd, op->u.matmul.trans_b, &m->b);
+    if (matrix_view(b, &y, m->nd, false, &m->y) || check_dims(b, m))
         return b->err->rc;
     if (m->bias != DEV_NONE)
         summand(b, m->bias, m, folds, &m->bias_md);
@@ -189,7 +189,7 @@ static int choose_pd(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t *o
     return cpu__status(b, try_pd(b, m, &m->b, out), "matrix product");
 }
 
-static int emit(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t pd)
+static int emit_matmul(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t pd)
 {
     const struct dev_op *op = b->op;
     int post = op->u.matmul.alpha != 1;
@@ -227,5 +227,5 @@ int cpu__matmul(struct cpu_build *b)
     dnnl_primitive_desc_t pd = NULL;
 
     cpu__need_f32(b, all, SH_ARRAY_LEN(all));
-    return read_shapes(b, &m) || choose_pd(b, &m, &pd) ? b->err->rc : emit(b, &m, pd);
+    return read_mm_shapes(b, &m) || choose_pd(b, &m, &pd) ? b->err->rc : emit_matmul(b, &m, pd);
 }

@@ -265,7 +265,7 @@ static void *lane_main(void *arg)
 
 /* ------------------------------------------------------------------ enqueueing */
 
-static int enqueue(struct dev_mem *base, uint32_t lane, struct cmd c, struct sh_err *err)
+static int enqueue_cmd(struct dev_mem *base, uint32_t lane, struct cmd c, struct sh_err *err)
 {
     struct lane *l = &mem_of(base)->lanes[lane];
     int rc = SH_OK;
@@ -291,7 +291,7 @@ int cpu__mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t off
 
     c.dst = dir == DEV_H2D ? at : host;
     c.src = dir == DEV_H2D ? host : at;
-    return enqueue(m, lane, c, err);
+    return enqueue_cmd(m, lane, c, err);
 }
 
 int cpu__mem_move(struct dev_mem *m, uint32_t lane, size_t dst, size_t src, size_t bytes,
@@ -300,7 +300,7 @@ int cpu__mem_move(struct dev_mem *m, uint32_t lane, size_t dst, size_t src, size
     unsigned char *base = mem_of(m)->arena.base;
     struct cmd c = {.kind = CMD_MOVE, .dst = base + dst, .src = base + src, .bytes = bytes};
 
-    return enqueue(m, lane, c, err);
+    return enqueue_cmd(m, lane, c, err);
 }
 
 int cpu__mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, struct sh_err *err)
@@ -308,7 +308,7 @@ int cpu__mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, st
     unsigned char *base = mem_of(m)->arena.base;
     struct cmd c = {.kind = CMD_ZERO, .dst = base + off, .bytes = bytes};
 
-    return enqueue(m, lane, c, err);
+    return enqueue_cmd(m, lane, c, err);
 }
 
 int cpu__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
@@ -316,7 +316,7 @@ int cpu__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t va
 {
     struct cmd c = {.kind = CMD_TICKET, .slot = slot, .value = value};
 
-    return enqueue(m, lane, c, err);
+    return enqueue_cmd(m, lane, c, err);
 }
 
 int cpu__mem_mark(struct dev_mem *base, uint32_t lane, uint64_t cookie, struct sh_err *err)
@@ -327,7 +327,7 @@ int cpu__mem_mark(struct dev_mem *base, uint32_t lane, uint64_t cookie, struct s
 
     if (rc)
         return rc;
-    rc = enqueue(base, lane, c, err);
+    rc = enqueue_cmd(base, lane, c, err);
     if (rc)
         dev_marks_withdraw(marks);
     return rc;

@@ -121,7 +121,7 @@ struct ln_ctx {
     float eps;
 };
 
-static void *at(const struct ln_ctx *c, int place)
+static void *ln_operand(const struct ln_ctx *c, int place)
 {
     return place < 0 ? NULL : c->p[place];
 }
@@ -144,9 +144,9 @@ static void ln_rows(void *ctx, int64_t from, int64_t to)
 {
     const struct ln_ctx *c = ctx;
     const int64_t n = c->ln->cols;
-    const float *scale = at(c, c->ln->scale), *bias = at(c, c->ln->bias);
-    float *keep_mean = at(c, c->ln->mean), *keep_inv = at(c, c->ln->invstd);
-    uint8_t *bytes = at(c, c->ln->bytes);
+    const float *scale = ln_operand(c, c->ln->scale), *bias = ln_operand(c, c->ln->bias);
+    float *keep_mean = ln_operand(c, c->ln->mean), *keep_inv = ln_operand(c, c->ln->invstd);
+    uint8_t *bytes = ln_operand(c, c->ln->bytes);
 
     for (int64_t r = from; r < to; r++) {
         const float *x = (const float *)c->p[0] + r * n;
@@ -177,8 +177,8 @@ static void ln_bwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const struct ln_ctx *c = ctx;
     const int64_t n = c->ln->cols;
-    const float *scale = at(c, c->ln->scale);
-    const float *mean = at(c, c->ln->mean), *inv = at(c, c->ln->invstd);
+    const float *scale = ln_operand(c, c->ln->scale);
+    const float *mean = ln_operand(c, c->ln->mean), *inv = ln_operand(c, c->ln->invstd);
 
     for (int64_t r = from; r < to; r++) {
         const float *x = (const float *)c->p[0] + r * n, *dy = (const float *)c->p[1] + r * n;
@@ -212,8 +212,8 @@ static void ln_bwd_cols(void *ctx, int64_t from, int64_t to)
     const struct ln_ctx *c = ctx;
     const int64_t n = c->ln->cols;
     const float *x = c->p[0], *dy = c->p[1];
-    const float *mean = at(c, c->ln->mean), *inv = at(c, c->ln->invstd);
-    float *ds = at(c, c->ln->d_scale), *db = at(c, c->ln->d_bias);
+    const float *mean = ln_operand(c, c->ln->mean), *inv = ln_operand(c, c->ln->invstd);
+    float *ds = ln_operand(c, c->ln->d_scale), *db = ln_operand(c, c->ln->d_bias);
 
     for (int64_t lo = from; lo < to; lo += 64) {
         const int64_t w = SH_MIN(64, to - lo);
@@ -252,8 +252,8 @@ struct operand {
     bool is_bytes; /* no floats */
 };
 
-static int bind_operands(struct cpu_build *b, const struct operand *o, uint32_t n, struct ln *ln,
-                         cpu_fn *fn)
+static int bind_ln_operands(struct cpu_build *b, const struct operand *o, uint32_t n, struct ln *ln,
+                            cpu_fn *fn)
 {
     struct cpu_ref refs[8];
     uint32_t used = 0;
@@ -308,7 +308,7 @@ int cpu__layernorm(struct cpu_build *b)
     ln.q = op->u.norm.q;
     if (cpu__opt_out(op, 3) != DEV_NONE)
         ln.type = cpu__t(b, op->out[3])->dtype;
-    return bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_fn);
+    return bind_ln_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_fn);
 }
 
 int cpu__layernorm_bwd(struct cpu_build *b)
@@ -324,5 +324,5 @@ int cpu__layernorm_bwd(struct cpu_build *b)
                                 {cpu__opt_out(op, 1), true, -1, &ln.d_scale},
                                 {cpu__opt_out(op, 2), true, -1, &ln.d_bias}};
 
-    return read_ln(b, &ln) ? b->err->rc : bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_bwd_fn);
+    return read_ln(b, &ln) ? b->err->rc : bind_ln_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_bwd_fn);
 }

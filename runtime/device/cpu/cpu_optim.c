@@ -18,12 +18,12 @@ struct optim_ctx {
     const struct dev_op *op;
     float *p, *m, *v;
     const float *g;
-    float factor, limit; /* of what gradients become: gradient() */
+    float factor, limit; /* of what gradients become: scaled_gradient() */
     bool is_skipped;
     float lr, step_size, root_bias2; /* ADAM: lr / (1-b1^t), sqrt(1-b2^t) */
 };
 
-static inline float gradient(float g, float factor, float limit)
+static inline float scaled_gradient(float g, float factor, float limit)
 {
     g *= factor;
     return g > limit ? limit : g < -limit ? -limit : g;
@@ -41,11 +41,11 @@ static void sgd_range(void *ctx, int64_t from, int64_t to)
 
     if (!m) {
         for (int64_t i = from; i < to; i++)
-            p[i] -= lr * (gradient(g[i], factor, limit) + decay * p[i]);
+            p[i] -= lr * (scaled_gradient(g[i], factor, limit) + decay * p[i]);
         return;
     }
     for (int64_t i = from; i < to; i++) {
-        float d = gradient(g[i], factor, limit) + decay * p[i];
+        float d = scaled_gradient(g[i], factor, limit) + decay * p[i];
 
         m[i] = mu * m[i] + d;
         p[i] -= lr * (nesterov ? d + mu * m[i] : m[i]);
@@ -65,7 +65,7 @@ static void adam_range(void *ctx, int64_t from, int64_t to)
     const float *restrict g = c->g;
 
     for (int64_t i = from; i < to; i++) {
-        float w = p[i] * shrink, d = gradient(g[i], factor, limit) + pull * p[i];
+        float w = p[i] * shrink, d = scaled_gradient(g[i], factor, limit) + pull * p[i];
 
         m[i] = b1 * m[i] + (1 - b1) * d;
         v[i] = b2 * v[i] + (1 - b2) * d * d;
@@ -73,19 +73,19 @@ static void adam_range(void *ctx, int64_t from, int64_t to)
     }
 }
 
-static int64_t elements(const struct cpu_call *c)
+static int64_t optim_elements(const struct cpu_call *c)
 {
     return dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[0]]);
 }
 
-static bool is_between(const struct cpu_call *c)
+static bool is_between_updates(const struct cpu_call *c)
 {
     return c->turn->part < c->turn->last;
 }
 
 /* squares: NULL, or of all gradients. A norm that is no number makes none of them. */
-static void take_turn(const struct cpu_call *c, const float *squares, const float *scaler,
-                      struct optim_ctx *o)
+static void take_optim_turn(const struct cpu_call *c, const float *squares, const float *scaler,
+                            struct optim_ctx *o)
 {
     const double mean = 1 / ((double)(c->turn->last + 1) * (scaler ? (double)scaler[0] : 1));
     const double cut = c->op->u.optim.clip_value, most = c->op->u.optim.clip_norm;
@@ -108,12 +108,12 @@ static void sgd_fn(const struct cpu_call *c)
     struct optim_ctx o = {
         .op = c->op, .p = c->p[0], .g = c->p[1], .m = has_momentum ? c->p[2] : NULL};
 
-    if (is_between(c))
+    if (is_between_updates(c))
         return;
-    take_turn(c, has_squares ? c->p[2 + has_momentum] : NULL,
-              has_scaler ? c->p[3 + has_momentum] : NULL, &o);
+    take_optim_turn(c, has_squares ? c->p[2 + has_momentum] : NULL,
+                    has_scaler ? c->p[3 + has_momentum] : NULL, &o);
     if (!o.is_skipped)
-        cpu__parallel(c->threads, elements(c), GRAIN, sgd_range, &o);
+        cpu__parallel(c->threads, optim_elements(c), GRAIN, sgd_range, &o);
 }
 
 /* p: param grad m v [squares] [scaler] */
@@ -123,14 +123,14 @@ static void adam_fn(const struct cpu_call *c)
     const double t = (double)c->turn->update + 1 - (scaler ? (double)scaler[2] : 0);
     struct optim_ctx o = {.op = c->op, .p = c->p[0], .g = c->p[1], .m = c->p[2], .v = c->p[3]};
 
-    if (is_between(c))
+    if (is_between_updates(c))
         return;
-    take_turn(c, cpu__opt_in(c->op, 4) != DEV_NONE ? c->p[4] : NULL, scaler, &o);
+    take_optim_turn(c, cpu__opt_in(c->op, 4) != DEV_NONE ? c->p[4] : NULL, scaler, &o);
     if (o.is_skipped)
         return;
     o.step_size = (float)(c->turn->lr / (1 - pow(c->op->u.optim.beta1, t)));
     o.root_bias2 = (float)sqrt(1 - pow(c->op->u.optim.beta2, t));
-    cpu__parallel(c->threads, elements(c), GRAIN, adam_range, &o);
+    cpu__parallel(c->threads, optim_elements(c), GRAIN, adam_range, &o);
 }
 
 /* n_same: so many of the inputs have the parameter's shape; then squares may come, and a scaler. */
@@ -166,13 +166,13 @@ int cpu__adam(struct cpu_build *b)
 /* ------------------------------------------------------------------ the scale of the loss */
 
 /* p: scaler squares */
-static void scale_fn(const struct cpu_call *c)
+static void optim_scale_fn(const struct cpu_call *c)
 {
     const float interval = c->op->u.scaler.interval;
     float *s = c->p[0];
     float scaled;
 
-    if (is_between(c))
+    if (is_between_updates(c))
         return;
     if (!isfinite(*(const float *)c->p[1])) {
         scaled = (float)((double)s[0] * (double)c->op->u.scaler.backoff);
@@ -193,7 +193,7 @@ static void scale_fn(const struct cpu_call *c)
 
 int cpu__loss_scale(struct cpu_build *b)
 {
-    return update_step(b, 1, scale_fn);
+    return update_step(b, 1, optim_scale_fn);
 }
 
 /* ------------------------------------------------------------------ sums and means */
@@ -230,7 +230,7 @@ static void accum_fn(const struct cpu_call *c)
 {
     struct mix_ctx m = {.to = c->p[0], .from = c->p[1], .is_first = c->turn->part == 0};
 
-    cpu__parallel(c->threads, elements(c), GRAIN, accum_range, &m);
+    cpu__parallel(c->threads, optim_elements(c), GRAIN, accum_range, &m);
 }
 
 /* p: mean param */
@@ -241,8 +241,8 @@ static void ema_fn(const struct cpu_call *c)
                         .part = 1 - c->op->u.optim.beta1,
                         .is_first = c->turn->update == 0};
 
-    if (!is_between(c))
-        cpu__parallel(c->threads, elements(c), GRAIN, ema_range, &m);
+    if (!is_between_updates(c))
+        cpu__parallel(c->threads, optim_elements(c), GRAIN, ema_range, &m);
 }
 
 int cpu__accum(struct cpu_build *b)
@@ -277,7 +277,7 @@ static void squares_range(void *ctx, int64_t from, int64_t to)
     }
 }
 
-static int64_t n_pieces(int64_t n)
+static int64_t n_optim_pieces(int64_t n)
 {
     return (n + GRAIN - 1) / GRAIN;
 }
@@ -289,15 +289,15 @@ static void squares_fn(const struct cpu_call *c)
     void *const *grads = c->p + has_before, *const *out = grads + c->op->n_in - 1;
     double all = has_before ? (double)*(const float *)c->p[0] : 0;
 
-    if (is_between(c))
+    if (is_between_updates(c))
         return;
     for (uint32_t i = 1; i < c->op->n_in; i++) {
         struct squares_ctx s = {.x = grads[i - 1],
                                 .n = dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[i]]),
                                 .pieces = out[1]};
 
-        cpu__parallel(c->threads, n_pieces(s.n), 1, squares_range, &s);
-        for (int64_t k = 0; k < n_pieces(s.n); k++)
+        cpu__parallel(c->threads, n_optim_pieces(s.n), 1, squares_range, &s);
+        for (int64_t k = 0; k < n_optim_pieces(s.n); k++)
             all += s.pieces[k];
     }
     *(float *)out[0] = (float)all;
@@ -317,6 +317,6 @@ int cpu__squares(struct cpu_build *b)
     n = cpu__all_plain(b, refs);
     for (uint32_t i = 1; i < op->n_in; i++)
         longest = SH_MAX(longest, dev_tensor_elements(cpu__t(b, op->in[i])));
-    refs[n++] = cpu__scratch(b, (size_t)n_pieces(longest) * sizeof(double));
+    refs[n++] = cpu__scratch(b, (size_t)n_optim_pieces(longest) * sizeof(double));
     return cpu__step_fn(b, squares_fn, refs, n, NULL, 0);
 }

@@ -47,7 +47,7 @@ int cpu__nonzero(struct cpu_build *b)
 }
 
 /* p: count y */
-static void mask_fn(const struct cpu_call *c)
+static void pick_mask_fn(const struct cpu_call *c)
 {
     const int64_t n = dev_tensor_elements(&c->plan->base.g->tensors[c->op->out[0]]);
     int64_t count;
@@ -60,7 +60,7 @@ static void mask_fn(const struct cpu_call *c)
 
 int cpu__mask(struct cpu_build *b)
 {
-    return cpu__step_plain(b, mask_fn, NULL, 0);
+    return cpu__step_plain(b, pick_mask_fn, NULL, 0);
 }
 
 /* ------------------------------------------------------------------ boxes */
@@ -118,8 +118,8 @@ static float overlap(const struct corners *a, const struct corners *b)
     return h <= 0 || w <= 0 || both <= 0 || one <= 0 || other <= 0 || all <= 0 ? 0 : both / all;
 }
 
-static bool is_covered(const struct nms *s, const struct corners *picked, int64_t n,
-                       const struct corners *b)
+static bool is_box_covered(const struct nms *s, const struct corners *picked, int64_t n,
+                           const struct corners *b)
 {
     for (int64_t k = 0; k < n; k++)
         if (overlap(&picked[k], b) > s->how.overlap)
@@ -145,7 +145,7 @@ static void pick_range(void *ctx, int64_t from, int64_t to)
         for (int64_t i = 0; i < n && n_picked < s->how.most; i++) {
             const struct corners b = corners_of(s, boxes + 4 * (int64_t)of[i].at);
 
-            if (is_covered(s, picked, n_picked, &b))
+            if (is_box_covered(s, picked, n_picked, &b))
                 continue;
             picked[n_picked] = b;
             of[n_picked++] = of[i];

@@ -23,7 +23,7 @@ static struct cpu_plan *plan_of(const struct dev_plan *p)
     return (struct cpu_plan *)(uintptr_t)p;
 }
 
-static const struct cpu_dev *dev_of(const struct cpu_plan *p)
+static const struct cpu_dev *dev_of_plan(const struct cpu_plan *p)
 {
     return (const struct cpu_dev *)p->base.dev;
 }
@@ -143,7 +143,7 @@ int cpu__plan_make(struct dev *d, struct dev_graph *g, const struct cpu_wide *wi
         goto out;
     }
     p->base = (struct dev_plan){.dev = d, .g = g};
-    p->threads = dev_of(p)->threads;
+    p->threads = dev_of_plan(p)->threads;
     p->wide = wide;
     p->tensors = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*p->tensors));
     p->layouts = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*p->layouts));
@@ -230,7 +230,7 @@ static size_t tensor_offset(const struct cpu_plan *p, uint32_t tensor)
     return p->base.g->tensors[p->tensors[tensor].root].offset;
 }
 
-static int check_offsets(struct cpu_plan *p, struct sh_err *err)
+static int check_plan_offsets(struct cpu_plan *p, struct sh_err *err)
 {
     const struct dev_graph *g = p->base.g;
 
@@ -297,7 +297,7 @@ int cpu__plan_finish(struct dev_plan *base, struct sh_err *err)
     struct sh_err first = {0};
     struct cpu_build b = {.plan = p, .err = &first};
 
-    check_offsets(p, &first);
+    check_plan_offsets(p, &first);
     cpu__set_threads(p->threads);
     for (uint32_t i = 0; i < base->g->n_ops; i++) {
         b.op = &base->g->ops[i];
@@ -315,7 +315,7 @@ int cpu__plan_finish(struct dev_plan *base, struct sh_err *err)
 static int reorder_once(const struct cpu_plan *p, const dnnl_memory_desc_t *from_md,
                         const void *from, const dnnl_memory_desc_t *to_md, void *to)
 {
-    const struct cpu_dev *d = dev_of(p);
+    const struct cpu_dev *d = dev_of_plan(p);
     dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_t prim = NULL;
     dnnl_exec_arg_t args[] = {{.arg = DNNL_ARG_FROM}, {.arg = DNNL_ARG_TO}};
@@ -342,8 +342,8 @@ static int reorder_once(const struct cpu_plan *p, const dnnl_memory_desc_t *from
     return (int)s;
 }
 
-static int pack(const struct cpu_plan *p, uint32_t tensor, const void *from, void *to, bool in,
-                struct sh_err *err)
+static int pack_tensor(const struct cpu_plan *p, uint32_t tensor, const void *from, void *to,
+                       bool in, struct sh_err *err)
 {
     const struct cpu_tensor *c = &p->tensors[tensor];
     const struct dev_tensor *t = &p->base.g->tensors[tensor];
@@ -373,13 +373,13 @@ static int pack(const struct cpu_plan *p, uint32_t tensor, const void *from, voi
 int cpu__plan_pack(struct dev_plan *p, uint32_t tensor, const void *plain, void *stored,
                    struct sh_err *err)
 {
-    return pack(plan_of(p), tensor, plain, stored, true, err);
+    return pack_tensor(plan_of(p), tensor, plain, stored, true, err);
 }
 
 int cpu__plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, void *plain,
                      struct sh_err *err)
 {
-    return pack(plan_of(p), tensor, stored, plain, false, err);
+    return pack_tensor(plan_of(p), tensor, stored, plain, false, err);
 }
 
 /* ------------------------------------------------------------------ running */
@@ -393,8 +393,8 @@ struct run {
     struct sh_err err;
 };
 
-static void *resolve(const struct cpu_plan *p, const struct run *r, const struct cpu_op *co,
-                     struct cpu_ref ref)
+static void *resolve_ref(const struct cpu_plan *p, const struct run *r, const struct cpu_op *co,
+                         struct cpu_ref ref)
 {
     if (ref.tensor == DEV_NONE)
         return r->base[CPU_WORK] + co->scratch_off + ref.off;
@@ -405,7 +405,7 @@ static int run_prim(const struct cpu_plan *p, const struct run *r, const struct 
                     struct cpu_step *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        void *at = resolve(p, r, co, s->refs[i]);
+        void *at = resolve_ref(p, r, co, s->refs[i]);
         dnnl_status_t rc;
 
         /* Setting a handle also clears the padding of a blocked tensor: skip it when nothing
@@ -417,7 +417,7 @@ static int run_prim(const struct cpu_plan *p, const struct run *r, const struct 
             return (int)rc;
         s->last[i] = at;
     }
-    return (int)dnnl_primitive_execute(s->prim, dev_of(p)->stream, (int)s->n, s->args);
+    return (int)dnnl_primitive_execute(s->prim, dev_of_plan(p)->stream, (int)s->n, s->args);
 }
 
 static int run_op(struct cpu_plan *p, struct run *r, uint32_t i)
@@ -442,7 +442,7 @@ static int run_op(struct cpu_plan *p, struct run *r, uint32_t i)
                                  .err = &r->err};
 
             for (uint32_t a = 0; a < s->n; a++)
-                ptrs[a] = resolve(p, r, co, s->refs[a]);
+                ptrs[a] = resolve_ref(p, r, co, s->refs[a]);
             s->fn(&c);
             if (r->err.rc)
                 return r->err.rc;
@@ -472,7 +472,7 @@ static int begin_run(struct cpu_plan *p, const struct dev_bases *b, struct run *
             return SH_FAIL(&r->err, SH_E_BUG,
                            "%zu bytes at %zu do not lie in the arena of %zu bytes", p->extent[i],
                            off[i], p->base.dev->arena_bytes);
-        r->base[i] = dev_of(p)->memory + off[i];
+        r->base[i] = dev_of_plan(p)->memory + off[i];
     }
     r->step = b->step;
     r->turn = b->turn;

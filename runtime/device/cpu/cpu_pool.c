@@ -13,7 +13,7 @@ struct window {
     bool overhangs; /* the last window reaches behind the given padding (ceil mode) */
 };
 
-static int read_window(struct cpu_build *b, uint32_t x, uint32_t y, struct window *w)
+static int read_pool_window(struct cpu_build *b, uint32_t x, uint32_t y, struct window *w)
 {
     const struct dev_conv *c = &b->op->u.pool;
     const struct dev_tensor *tx = cpu__t(b, x), *ty = cpu__t(b, y);
@@ -41,7 +41,7 @@ static int read_window(struct cpu_build *b, uint32_t x, uint32_t y, struct windo
     return b->err->rc;
 }
 
-static dnnl_alg_kind_t alg_of(const struct dev_op *op)
+static dnnl_alg_kind_t pool_alg(const struct dev_op *op)
 {
     if (op->kind == DEV_OP_POOL_MAX || op->kind == DEV_OP_POOL_MAX_BWD)
         return dnnl_pooling_max;
@@ -49,9 +49,9 @@ static dnnl_alg_kind_t alg_of(const struct dev_op *op)
                                         : dnnl_pooling_avg_exclude_padding;
 }
 
-static dnnl_status_t fwd_pd(struct cpu_build *b, const struct window *w,
-                            const dnnl_memory_desc_t *src, bool training,
-                            dnnl_primitive_desc_t *out)
+static dnnl_status_t pool_fwd_pd(struct cpu_build *b, const struct window *w,
+                                 const dnnl_memory_desc_t *src, bool training,
+                                 dnnl_primitive_desc_t *out)
 {
     dnnl_memory_desc_t dst;
     dnnl_pooling_v2_desc_t desc;
@@ -61,7 +61,7 @@ static dnnl_status_t fwd_pd(struct cpu_build *b, const struct window *w,
     s = dnnl_memory_desc_init_by_tag(&dst, 4, w->dst, src->data_type, dnnl_format_tag_any);
     if (s == dnnl_success)
         s = dnnl_pooling_v2_forward_desc_init(
-            &desc, training ? dnnl_forward_training : dnnl_forward_inference, alg_of(b->op), src,
+            &desc, training ? dnnl_forward_training : dnnl_forward_inference, pool_alg(b->op), src,
             &dst, w->stride, w->kernel, w->dilate, w->pad_l, w->pad_r);
     return s == dnnl_success ? cpu__pd(b, &desc, NULL, NULL, out) : s;
 }
@@ -78,7 +78,8 @@ struct avg_ctx {
 
 /* The window of output coordinate o along axis i, cut to the input: from lo to below hi in steps of
  * the dilation. *n: elements that count, of the padding too. */
-static void cut(const struct avg_ctx *a, int i, int64_t o, int64_t *lo, int64_t *hi, int64_t *n)
+static void cut_window(const struct avg_ctx *a, int i, int64_t o, int64_t *lo, int64_t *hi,
+                       int64_t *n)
 {
     const int64_t step = a->c->dilation[i], size = a->x->dims[2 + i];
     int64_t begin = o * a->c->stride[i] - a->c->pad_begin[i];
@@ -100,8 +101,8 @@ static void avg_planes(void *ctx, int64_t from, int64_t to)
             int64_t y0, y1, ny, x0, x1, nx;
             float sum = 0, share;
 
-            cut(a, 0, o / ow, &y0, &y1, &ny);
-            cut(a, 1, o % ow, &x0, &x1, &nx);
+            cut_window(a, 0, o / ow, &y0, &y1, &ny);
+            cut_window(a, 1, o % ow, &x0, &x1, &nx);
             share = a->backward ? a->from[p * oh * ow + o] / (float)(ny * nx) : 0;
             for (int64_t i = y0; i < y1; i += a->c->dilation[0])
                 for (int64_t k = x0; k < x1; k += a->c->dilation[1])
@@ -165,11 +166,11 @@ int cpu__pool(struct cpu_build *b)
 
     if (!is8)
         cpu__need_f32(b, all, 2);
-    if (read_window(b, op->in[0], op->out[0], &w))
+    if (read_pool_window(b, op->in[0], op->out[0], &w))
         return b->err->rc;
     if (op->kind == DEV_OP_POOL_AVG && w.overhangs && op->u.pool.count_include_pad)
         return own_avg(b);
-    if (cpu__status(b, fwd_pd(b, &w, src, indices != DEV_NONE, &pd), "pooling"))
+    if (cpu__status(b, pool_fwd_pd(b, &w, src, indices != DEV_NONE, &pd), "pooling"))
         return b->err->rc;
     x = cpu__in(b, op->in[0], NULL, src);
     y = cpu__out(b, op->out[0], cpu__pd_md(pd, DNNL_ARG_DST), true);
@@ -202,7 +203,7 @@ static int find_hint(struct cpu_build *b, const struct window *w, dnnl_primitive
                     : cpu__refuse(b, SH_E_BUG, "no POOL_MAX before it wrote the indices");
     }
     if (cpu__md_like(b, &b->plan->tensors[op->in[0]].lay->md, w->src, &src) == SH_OK)
-        cpu__status(b, fwd_pd(b, w, &src, true, made), "pooling");
+        cpu__status(b, pool_fwd_pd(b, w, &src, true, made), "pooling");
     *out = *made;
     return b->err->rc;
 }
@@ -229,12 +230,12 @@ int cpu__pool_bwd(struct cpu_build *b)
     dnnl_status_t s;
 
     cpu__need_f32(b, (const uint32_t[]){op->in[0], op->out[0]}, 2);
-    if (read_window(b, op->out[0], op->in[0], &w))
+    if (read_pool_window(b, op->out[0], op->in[0], &w))
         return b->err->rc;
     if (op->kind == DEV_OP_POOL_AVG_BWD && w.overhangs && op->u.pool.count_include_pad)
         return own_avg(b);
     if (find_hint(b, &w, &made, &hint) == SH_OK) {
-        s = dnnl_pooling_v2_backward_desc_init(&desc, alg_of(op), cpu__pd_md(hint, DNNL_ARG_SRC),
+        s = dnnl_pooling_v2_backward_desc_init(&desc, pool_alg(op), cpu__pd_md(hint, DNNL_ARG_SRC),
                                                cpu__pd_md(hint, DNNL_ARG_DST), w.stride, w.kernel,
                                                w.dilate, w.pad_l, w.pad_r);
         if (s == dnnl_success)

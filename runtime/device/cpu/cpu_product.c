@@ -19,7 +19,7 @@ struct prod {
     dnnl_memory_desc_t flat_x, flat_w; /* QMATMUL: as they lie, in these dimensions */
 };
 
-static dnnl_data_type_t type_of(const struct cpu_build *b, uint32_t tensor)
+static dnnl_data_type_t dnnl_type_of(const struct cpu_build *b, uint32_t tensor)
 {
     dnnl_data_type_t t = dnnl_f32;
 
@@ -27,14 +27,14 @@ static dnnl_data_type_t type_of(const struct cpu_build *b, uint32_t tensor)
     return t;
 }
 
-static uint32_t operand(const struct cpu_build *b, uint32_t k)
+static uint32_t operand_or_none(const struct cpu_build *b, uint32_t k)
 {
     return cpu__opt_in(b->op, k);
 }
 
 /* ------------------------------------------------------------------ shapes */
 
-static void read_window(const struct cpu_build *b, struct prod *p)
+static void read_prod_window(const struct cpu_build *b, struct prod *p)
 {
     const struct dev_conv *c = &b->op->u.qconv.conv;
     const struct dev_tensor *x = cpu__t(b, b->op->in[DEV_Q_X]), *y = cpu__t(b, b->op->out[0]);
@@ -61,9 +61,10 @@ static void read_window(const struct cpu_build *b, struct prod *p)
     }
 }
 
-static dnnl_status_t describe(struct cpu_build *b, struct prod *p)
+static dnnl_status_t describe_prod(struct cpu_build *b, struct prod *p)
 {
-    const dnnl_data_type_t tx = type_of(b, b->op->in[DEV_Q_X]), ty = type_of(b, b->op->out[0]);
+    const dnnl_data_type_t tx = dnnl_type_of(b, b->op->in[DEV_Q_X]),
+                           ty = dnnl_type_of(b, b->op->out[0]);
     const int64_t n = cpu__t(b, b->op->in[DEV_Q_W])->dims[0];
     dnnl_dims_t one = {1, 1, 1, 1}, turned = {1, 1};
     dnnl_status_t s;
@@ -89,21 +90,21 @@ static dnnl_status_t describe(struct cpu_build *b, struct prod *p)
     return s;
 }
 
-static int read_shapes(struct cpu_build *b, struct prod *p)
+static int read_prod_shapes(struct cpu_build *b, struct prod *p)
 {
     const struct dev_tensor *w = cpu__t(b, b->op->in[DEV_Q_W]);
     const int64_t rows = dev_tensor_elements(cpu__t(b, b->op->out[0])) / w->dims[0];
 
     *p = (struct prod){.is_conv = b->op->kind == DEV_OP_QCONV, .nd = 4};
     if (p->is_conv) {
-        read_window(b, p);
+        read_prod_window(b, p);
     } else {
         p->nd = p->n_wei = 2;
         p->dims_x[0] = p->dims_y[0] = rows;
         p->dims_x[1] = p->dims_w[0] = w->dims[1];
         p->dims_y[1] = p->dims_w[1] = w->dims[0];
     }
-    return cpu__status(b, describe(b, p), "product of integers");
+    return cpu__status(b, describe_prod(b, p), "product of integers");
 }
 
 /* ------------------------------------------------------------------ post-ops */
@@ -130,7 +131,8 @@ static void eltwise(struct chain *c, dnnl_alg_kind_t alg, double times, double a
                    : dnnl_post_ops_append_eltwise(c->po, (float)times, alg, (float)a, (float)b);
 }
 
-static void binary(struct chain *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, uint32_t t)
+static void append_binary(struct chain *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md,
+                          uint32_t t)
 {
     c->at[c->n].tensor = t;
     c->at[c->n].number = dnnl_post_ops_len(c->po);
@@ -142,7 +144,7 @@ static void binary(struct chain *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_
 /* What the numbers have to be counted in when the residual is added, or the activation computed. */
 static double unit_wanted(const struct cpu_build *b)
 {
-    const uint32_t residual = operand(b, DEV_Q_RESIDUAL);
+    const uint32_t residual = operand_or_none(b, DEV_Q_RESIDUAL);
 
     if (residual != DEV_NONE)
         return cpu__t(b, residual)->dtype == SH_F32 ? 1 : (double)b->op->u.qconv.q.residual.scale;
@@ -174,20 +176,21 @@ static void append_mid(const struct cpu_build *b, struct chain *c)
 static void append_all(struct cpu_build *b, struct prod *p, struct chain *c)
 {
     const struct dev_product *q = &b->op->u.qconv.q;
-    const uint32_t offset = operand(b, DEV_Q_OFFSET), residual = operand(b, DEV_Q_RESIDUAL);
+    const uint32_t offset = operand_or_none(b, DEV_Q_OFFSET),
+                   residual = operand_or_none(b, DEV_Q_RESIDUAL);
     const bool late = b->op->act != DEV_ACT_NONE && b->op->act != DEV_ACT_RELU;
     const double y_unit = dev_is8(cpu__t(b, b->op->out[0])->dtype) ? (double)q->y.scale : 1;
     double unit, plus = 0;
 
-    binary(c, dnnl_binary_mul, &p->vec, operand(b, DEV_Q_FACTOR));
+    append_binary(c, dnnl_binary_mul, &p->vec, operand_or_none(b, DEV_Q_FACTOR));
     if (offset != DEV_NONE)
-        binary(c, dnnl_binary_add, &p->vec, offset);
+        append_binary(c, dnnl_binary_add, &p->vec, offset);
     append_mid(b, c);
     if (residual != DEV_NONE) {
         dnnl_memory_desc_t md = p->y;
 
-        md.data_type = type_of(b, residual);
-        binary(c, dnnl_binary_add, &md, residual);
+        md.data_type = dnnl_type_of(b, residual);
+        append_binary(c, dnnl_binary_add, &md, residual);
         plus = md.data_type == dnnl_f32 ? 0 : -(double)q->residual.zero;
     }
     unit = late ? 1 : y_unit;
@@ -270,8 +273,8 @@ static bool sums_are_exact(void)
 
 /* ------------------------------------------------------------------ all in one kernel */
 
-static void take_operands(struct cpu_build *b, const struct prod *p, dnnl_primitive_desc_t pd,
-                          struct cpu_ref *x, struct cpu_ref *w)
+static void take_prod_operands(struct cpu_build *b, const struct prod *p, dnnl_primitive_desc_t pd,
+                               struct cpu_ref *x, struct cpu_ref *w)
 {
     *x = cpu__in(b, b->op->in[DEV_Q_X], p->is_conv ? NULL : &p->flat_x,
                  cpu__pd_md(pd, DNNL_ARG_SRC));
@@ -293,9 +296,9 @@ static int emit_fused(struct cpu_build *b, struct prod *p, const struct chain *c
     struct cpu_ref x, w, more;
     uint32_t n = 0;
 
-    take_operands(b, p, pd, &x, &w);
+    take_prod_operands(b, p, pd, &x, &w);
     for (int i = 0; i < c->n; i++) {
-        const bool is_vector = c->at[i].tensor != operand(b, DEV_Q_RESIDUAL);
+        const bool is_vector = c->at[i].tensor != operand_or_none(b, DEV_Q_RESIDUAL);
 
         more = is_vector || !p->is_conv ? cpu__in_plain(b, c->at[i].tensor)
                                         : cpu__in(b, c->at[i].tensor, NULL, &c->at[i].md);
@@ -476,7 +479,7 @@ static int sums_step(struct cpu_build *b, struct prod *p, struct cpu_ref to)
         return b->err->rc;
     if (!sums_are_exact() || find_pd(b, p, &md, NULL, 0, &pd) != dnnl_success)
         return own_sums(b, p, &to);
-    take_operands(b, p, pd, &x, &w);
+    take_prod_operands(b, p, pd, &x, &w);
     return cpu__step_prim(b, pd,
                           (struct cpu_bind[]){{DNNL_ARG_SRC, x, NULL},
                                               {DNNL_ARG_WEIGHTS, w, NULL},
@@ -514,7 +517,7 @@ static void scale_rows(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: sums y factor offset residual; aux: which of the last two there are */
-static void scale_fn(const struct cpu_call *c)
+static void prod_scale_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *t = c->plan->base.g->tensors;
     const struct dev_product *q = &c->op->u.qconv.q;
@@ -536,27 +539,28 @@ static void scale_fn(const struct cpu_call *c)
 static int scale_step(struct cpu_build *b, const struct prod *p, struct cpu_ref sums,
                       struct cpu_ref to)
 {
-    const uint32_t offset = operand(b, DEV_Q_OFFSET), residual = operand(b, DEV_Q_RESIDUAL);
+    const uint32_t offset = operand_or_none(b, DEV_Q_OFFSET),
+                   residual = operand_or_none(b, DEV_Q_RESIDUAL);
     struct cpu_ref refs[5] = {sums, to, sums, sums, sums};
     const bool has[2] = {offset != DEV_NONE, residual != DEV_NONE};
     dnnl_memory_desc_t md;
 
-    refs[2] = cpu__in_plain(b, operand(b, DEV_Q_FACTOR));
+    refs[2] = cpu__in_plain(b, operand_or_none(b, DEV_Q_FACTOR));
     if (has[0])
         refs[3] = cpu__in_plain(b, offset);
-    if (has[1] && last_md(b, p, type_of(b, residual), &md) == SH_OK)
+    if (has[1] && last_md(b, p, dnnl_type_of(b, residual), &md) == SH_OK)
         refs[4] = p->is_conv ? cpu__in(b, residual, NULL, &md) : cpu__in_plain(b, residual);
-    return cpu__step_fn(b, scale_fn, refs, 5, has, sizeof(has));
+    return cpu__step_fn(b, prod_scale_fn, refs, 5, has, sizeof(has));
 }
 
-static int in_steps(struct cpu_build *b, struct prod *p)
+static int prod_in_steps(struct cpu_build *b, struct prod *p)
 {
     const int64_t n = dev_tensor_elements(cpu__t(b, b->op->out[0]));
     const enum sh_dtype t = cpu__t(b, b->op->out[0])->dtype;
     struct cpu_ref sums, f32, y;
     dnnl_memory_desc_t md;
 
-    if (last_md(b, p, type_of(b, b->op->out[0]), &md))
+    if (last_md(b, p, dnnl_type_of(b, b->op->out[0]), &md))
         return b->err->rc;
     y = take_out(b, p, &md);
     sums = t == SH_I32 ? y : cpu__scratch(b, (size_t)n * sizeof(int32_t));
@@ -574,9 +578,9 @@ int cpu__product(struct cpu_build *b)
     struct prod p;
     int done = SH_OK;
 
-    if (read_shapes(b, &p))
+    if (read_prod_shapes(b, &p))
         return b->err->rc;
     if (sums_are_exact() && try_fused(b, &p, &done))
         return done;
-    return read_shapes(b, &p) ? b->err->rc : in_steps(b, &p);
+    return read_prod_shapes(b, &p) ? b->err->rc : prod_in_steps(b, &p);
 }

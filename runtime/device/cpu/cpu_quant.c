@@ -68,7 +68,7 @@ VECTORISE static void relu_row(int64_t n, float *y)
         y[i] = y[i] < 0 ? 0 : y[i];
 }
 
-static void load(const struct cpu_number *x, int64_t at, int64_t n, float *to)
+static void load_numbers(const struct cpu_number *x, int64_t at, int64_t n, float *to)
 {
     if (x->type == SH_F32)
         memcpy(to, (const float *)x->p + at, (size_t)n * sizeof(float));
@@ -86,7 +86,7 @@ void cpu__row_to8(const float *x, int64_t n, const struct dev_quant *q, enum sh_
     to_8(x, n, *q, (float)(lo - q->zero), (float)(hi - q->zero), y);
 }
 
-static void store(const float *from, int64_t at, int64_t n, const struct cpu_number *y)
+static void store_numbers(const float *from, int64_t at, int64_t n, const struct cpu_number *y)
 {
     if (dev_is8(y->type))
         cpu__row_to8(from, n, &y->q, y->type, (uint8_t *)y->p + at);
@@ -108,14 +108,14 @@ static void some(void *ctx, int64_t from, int64_t to)
     for (int64_t i = from; i < to; i += CHUNK) {
         const int64_t n = SH_MIN((int64_t)CHUNK, to - i);
 
-        load(&w->x, i, n, a);
+        load_numbers(&w->x, i, n, a);
         if (w->add.p) {
-            load(&w->add, i, n, b);
+            load_numbers(&w->add, i, n, b);
             quant_add_row(b, n, a);
         }
         if (w->relu)
             relu_row(n, a);
-        store(a, i, n, &w->y);
+        store_numbers(a, i, n, &w->y);
     }
 }
 
@@ -130,7 +130,7 @@ static void work_fn(const struct cpu_call *c)
     cpu__parallel(c->threads, w.n, 4 * CHUNK, some, &w);
 }
 
-static int step(struct cpu_build *b, const struct work *w, const struct cpu_ref refs[3])
+static int add_quant_step(struct cpu_build *b, const struct work *w, const struct cpu_ref refs[3])
 {
     return cpu__step_fn(b, work_fn, refs, w->add.p ? 3 : 2, w, sizeof(*w));
 }
@@ -141,7 +141,7 @@ int cpu__round_step(struct cpu_build *b, struct cpu_ref from, struct cpu_ref to,
     const struct work w = {.n = n, .x = {.type = SH_F32}, .y = {.type = t, .q = *q}};
     const struct cpu_ref refs[3] = {from, to};
 
-    return step(b, &w, refs);
+    return add_quant_step(b, &w, refs);
 }
 
 /* ------------------------------------------------------------------ QUANTIZE */
@@ -170,7 +170,7 @@ static bool is_blocked(const struct cpu_build *b, uint32_t t)
     return t != DEV_NONE && b->plan->tensors[t].is_fixed && b->plan->tensors[t].is_blocked;
 }
 
-static struct cpu_ref take(struct cpu_build *b, uint32_t t, bool is_last)
+static struct cpu_ref take_quant_operand(struct cpu_build *b, uint32_t t, bool is_last)
 {
     dnnl_memory_desc_t md;
 
@@ -193,17 +193,17 @@ int cpu__quantize(struct cpu_build *b)
     struct cpu_ref refs[3], to;
     dnnl_memory_desc_t md;
 
-    refs[0] = take(b, x, is_last);
+    refs[0] = take_quant_operand(b, x, is_last);
     if (add != DEV_NONE) {
         w.add = (struct cpu_number){&w, cpu__t(b, add)->dtype, q->add};
-        refs[2] = take(b, add, is_last);
+        refs[2] = take_quant_operand(b, add, is_last);
     }
     if (common_md(b, y, is_last, &md))
         return b->err->rc;
     to = cpu__out(b, y, &md, true);
     refs[1] =
         late && cpu__t(b, y)->dtype != SH_F32 ? cpu__scratch(b, (size_t)n * sizeof(float)) : to;
-    if (step(b, &w, refs) || !late)
+    if (add_quant_step(b, &w, refs) || !late)
         return b->err->rc;
     md.data_type = dnnl_f32;
     cpu__act_in_place(b, refs[1], &md);

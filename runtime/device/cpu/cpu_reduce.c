@@ -29,7 +29,7 @@ struct red_ctx {
     int64_t n, at;     /* strip: results, and where in x they begin */
 };
 
-static double neutral(enum dev_red k)
+static double reduce_neutral(enum dev_red k)
 {
     return k == DEV_RED_MAX ? -INFINITY : k == DEV_RED_MIN ? INFINITY : k == DEV_RED_PROD ? 1 : 0;
 }
@@ -39,7 +39,7 @@ static double more(double a, double b)
 {
     return a > b || a != a ? a : b;
 }
-static double less(double a, double b)
+static double lesser(double a, double b)
 {
     return a < b || a != a ? a : b;
 }
@@ -57,7 +57,7 @@ static void add_strip(void *ctx, const struct cpu_nd *nd, int64_t n, const int64
                 c->acc[k] = more(c->acc[k], x[k]);
         else if (c->r->kind == DEV_RED_MIN)
             for (int64_t k = 0; k < c->n; k++)
-                c->acc[k] = less(c->acc[k], x[k]);
+                c->acc[k] = lesser(c->acc[k], x[k]);
         else if (c->r->kind == DEV_RED_PROD)
             for (int64_t k = 0; k < c->n; k++)
                 c->acc[k] *= x[k];
@@ -78,7 +78,7 @@ static void add_lanes(void *ctx, const struct cpu_nd *nd, int64_t n, const int64
             c->acc[i % LANES] = more(c->acc[i % LANES], x[i * step]);
     else if (c->r->kind == DEV_RED_MIN)
         for (int64_t i = 0; i < n; i++)
-            c->acc[i % LANES] = less(c->acc[i % LANES], x[i * step]);
+            c->acc[i % LANES] = lesser(c->acc[i % LANES], x[i * step]);
     else if (c->r->kind == DEV_RED_PROD)
         for (int64_t i = 0; i < n; i++)
             c->acc[i % LANES] *= x[i * step];
@@ -92,7 +92,7 @@ static void do_strip(struct red_ctx *c, int64_t n, int64_t y, int64_t x)
     c->n = n;
     c->at = x;
     for (int64_t k = 0; k < n; k++)
-        c->acc[k] = neutral(c->r->kind);
+        c->acc[k] = reduce_neutral(c->r->kind);
     cpu__nd_run(&c->r->drop, 0, c->r->drop.total, add_strip, c);
     for (int64_t k = 0; k < n; k++)
         c->y[y + k] = (float)(c->acc[k] * c->r->scale);
@@ -100,7 +100,7 @@ static void do_strip(struct red_ctx *c, int64_t n, int64_t y, int64_t x)
 
 static void do_one(struct red_ctx *c, int64_t y, int64_t x)
 {
-    double v = neutral(c->r->kind);
+    double v = reduce_neutral(c->r->kind);
 
     c->at = x;
     for (int k = 0; k < LANES; k++)
@@ -108,7 +108,7 @@ static void do_one(struct red_ctx *c, int64_t y, int64_t x)
     cpu__nd_run(&c->r->drop, 0, c->r->drop.total, add_lanes, c);
     for (int k = 0; k < LANES; k++)
         v = c->r->kind == DEV_RED_MAX    ? more(v, c->acc[k])
-            : c->r->kind == DEV_RED_MIN  ? less(v, c->acc[k])
+            : c->r->kind == DEV_RED_MIN  ? lesser(v, c->acc[k])
             : c->r->kind == DEV_RED_PROD ? v * c->acc[k]
                                          : v + c->acc[k];
     c->y[y] = (float)(v * c->r->scale);

@@ -19,7 +19,7 @@ struct ctx {
     int64_t parts;
 };
 
-VECTORISE static void add_row(float *to, const float *x, float w, int64_t n, bool first)
+VECTORISE static void add_weighted_row(float *to, const float *x, float w, int64_t n, bool first)
 {
     if (first)
         for (int64_t i = 0; i < n; i++)
@@ -47,12 +47,12 @@ static void along_row(const struct ctx *c, const float *row, float *y)
             continue;
         }
         for (int64_t k = 0; k < r->taps1; k++)
-            add_row(y + q * r->inner, row + from[k] * r->inner, w[k], r->inner, k == 0);
+            add_weighted_row(y + q * r->inner, row + from[k] * r->inner, w[k], r->inner, k == 0);
     }
 }
 
 /* Parts [from, to) of the rows of the result; a part has a row of its own to add up in. */
-static void part_range(void *ctx, int64_t from, int64_t to)
+static void resample_range(void *ctx, int64_t from, int64_t to)
 {
     const struct ctx *c = ctx;
     const struct resample *r = c->r;
@@ -65,8 +65,8 @@ static void part_range(void *ctx, int64_t from, int64_t to)
             float *y = c->y + i * r->m1 * r->inner, *row = r->taps1 ? c->rows + part * line : y;
 
             for (int64_t k = 0; k < r->taps0; k++)
-                add_row(row, x + c->from0[p * r->taps0 + k] * line, c->weight0[p * r->taps0 + k],
-                        line, k == 0);
+                add_weighted_row(row, x + c->from0[p * r->taps0 + k] * line,
+                                 c->weight0[p * r->taps0 + k], line, k == 0);
             if (r->taps1)
                 along_row(c, row, y);
         }
@@ -102,7 +102,7 @@ static void resample_fn(const struct cpu_call *call)
         SH_FAIL(call->err, SH_E_INVALID, "RESAMPLE (node \"%s\"): its table points outside",
                 call->op->name);
     else
-        cpu__parallel(call->threads, c.parts, 1, part_range, &c);
+        cpu__parallel(call->threads, c.parts, 1, resample_range, &c);
 }
 
 static int check_table(struct cpu_build *b, uint32_t slot, int64_t m, int64_t *taps)
@@ -118,7 +118,7 @@ static int check_table(struct cpu_build *b, uint32_t slot, int64_t m, int64_t *t
     return b->err->rc;
 }
 
-static int read_shape(struct cpu_build *b, struct resample *r)
+static int read_resample_shape(struct cpu_build *b, struct resample *r)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cpu__t(b, op->in[0]), *y = cpu__t(b, op->out[0]);
@@ -148,7 +148,7 @@ int cpu__resample(struct cpu_build *b)
     uint32_t n;
 
     cpu__need_f32(b, (const uint32_t[]){b->op->in[0], b->op->out[0]}, 2);
-    if (read_shape(b, &r))
+    if (read_resample_shape(b, &r))
         return b->err->rc;
     n = cpu__all_plain(b, refs);
     refs[n++] = cpu__scratch(b, (size_t)(r.n1 * r.inner) * sizeof(float) * b->plan->threads);

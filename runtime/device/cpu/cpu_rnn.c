@@ -12,8 +12,9 @@ struct cell {
     float *out[2];                      /* hidden and cell'; backward: d_sums and d_cell */
 };
 
-VECTORISE static void forward(int64_t n, const float *restrict sums, const float *restrict cell,
-                              float *restrict hidden, float *restrict next)
+VECTORISE static void cell_forward(int64_t n, const float *restrict sums,
+                                   const float *restrict cell, float *restrict hidden,
+                                   float *restrict next)
 {
     for (int64_t k = 0; k < n; k++) {
         next[k] = cpu__logistic(sums[2 * n + k]) * cell[k] +
@@ -22,9 +23,9 @@ VECTORISE static void forward(int64_t n, const float *restrict sums, const float
     }
 }
 
-VECTORISE static void backward(int64_t n, const struct cell *c, const float *restrict sums,
-                               const float *restrict cell, const float *restrict dh,
-                               float *restrict ds, float *restrict dcell)
+VECTORISE static void cell_backward(int64_t n, const struct cell *c, const float *restrict sums,
+                                    const float *restrict cell, const float *restrict dh,
+                                    float *restrict ds, float *restrict dcell)
 {
     for (int64_t k = 0; k < n; k++) {
         const float i = cpu__logistic(sums[k]), o = cpu__logistic(sums[n + k]);
@@ -46,7 +47,7 @@ static void forward_rows(void *ctx, int64_t from, int64_t to)
     const int64_t n = c->width;
 
     for (int64_t r = from; r < to; r++)
-        forward(n, c->sums + 4 * n * r, c->cell + n * r, c->out[0] + n * r, c->out[1] + n * r);
+        cell_forward(n, c->sums + 4 * n * r, c->cell + n * r, c->out[0] + n * r, c->out[1] + n * r);
 }
 
 static void backward_rows(void *ctx, int64_t from, int64_t to)
@@ -57,8 +58,8 @@ static void backward_rows(void *ctx, int64_t from, int64_t to)
     for (int64_t r = from; r < to; r++) {
         if (c->dc)
             memcpy(c->out[1] + n * r, c->dc + n * r, (size_t)n * sizeof(float));
-        backward(n, c, c->sums + 4 * n * r, c->cell + n * r, c->dh + n * r, c->out[0] + 4 * n * r,
-                 c->out[1] + n * r);
+        cell_backward(n, c, c->sums + 4 * n * r, c->cell + n * r, c->dh + n * r,
+                      c->out[0] + 4 * n * r, c->out[1] + n * r);
     }
 }
 

@@ -13,7 +13,7 @@ struct lines { /* [outer, n, inner]: a line is n elements, inner apart */
     enum sh_dtype type;
 };
 
-static int read_lines(struct cpu_build *b, int64_t axis, struct lines *l)
+static int read_scan_lines(struct cpu_build *b, int64_t axis, struct lines *l)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->out[0]);
     uint32_t at;
@@ -90,7 +90,7 @@ int cpu__cumsum(struct cpu_build *b)
     struct lines l;
 
     cpu__same_shape(b, b->op->in[0], b->op->out[0]);
-    read_lines(b, b->op->u.scan.axis, &l);
+    read_scan_lines(b, b->op->u.scan.axis, &l);
     return cpu__step_plain(b, scan_fn, &l, sizeof(l));
 }
 
@@ -130,7 +130,7 @@ static bool is_more(const struct item *a, const struct item *b)
 }
 
 /* Does a come before b? */
-static bool is_before(const struct dev_op *op, const struct item *a, const struct item *b)
+static bool is_item_before(const struct dev_op *op, const struct item *a, const struct item *b)
 {
     if (is_more(a, b))
         return op->u.topk.largest;
@@ -148,9 +148,9 @@ static void sift(const struct dev_op *op, struct item *heap, int64_t n, int64_t 
 
         if (child >= n)
             return;
-        if (child + 1 < n && is_before(op, &heap[child], &heap[child + 1]))
+        if (child + 1 < n && is_item_before(op, &heap[child], &heap[child + 1]))
             child++;
-        if (!is_before(op, &heap[i], &heap[child]))
+        if (!is_item_before(op, &heap[i], &heap[child]))
             return;
         heap[i] = heap[child];
         heap[child] = keep;
@@ -159,7 +159,7 @@ static void sift(const struct dev_op *op, struct item *heap, int64_t n, int64_t 
 }
 
 /* The k first of a line, in order: a heap of k, emptied from its end. */
-static void choose(const struct top_job *j, int64_t base, struct item *heap)
+static void choose_top(const struct top_job *j, int64_t base, struct item *heap)
 {
     const int64_t k = j->l->k;
 
@@ -170,7 +170,7 @@ static void choose(const struct top_job *j, int64_t base, struct item *heap)
     for (int64_t i = k; i < j->l->n; i++) {
         const struct item it = item_at(j, base, i);
 
-        if (!is_before(j->op, &it, &heap[0]))
+        if (!is_item_before(j->op, &it, &heap[0]))
             continue;
         heap[0] = it;
         sift(j->op, heap, k, 0);
@@ -194,7 +194,7 @@ static void top_range(void *ctx, int64_t from, int64_t to)
         const int64_t base = line / l->inner * l->n * l->inner + line % l->inner;
         const int64_t at = line / l->inner * l->k * l->inner + line % l->inner;
 
-        choose(j, base, heap);
+        choose_top(j, base, heap);
         for (int64_t i = 0; i < l->k; i++) {
             const int64_t e = at + i * l->inner;
 
@@ -226,7 +226,7 @@ int cpu__topk(struct cpu_build *b)
     uint32_t n;
 
     cpu__same_shape(b, op->out[0], op->out[1]);
-    if (read_lines(b, op->u.topk.axis, &l))
+    if (read_scan_lines(b, op->u.topk.axis, &l))
         return b->err->rc;
     if (cpu__t(b, op->out[1])->dtype != SH_I64 || l.k > l.n)
         return cpu__refuse(b, SH_E_BUG, "the results do not fit the input");

@@ -9,7 +9,7 @@
 
 /* ------------------------------------------------------------------ rows of indices */
 
-static int64_t number_at(const struct dev_tensor *t, const void *p, int64_t i)
+static int64_t cell_number(const struct dev_tensor *t, const void *p, int64_t i)
 {
     return t->dtype == SH_I64 ? ((const int64_t *)p)[i] : ((const int32_t *)p)[i];
 }
@@ -28,7 +28,7 @@ static void locate_fn(const struct cpu_call *c)
         for (uint32_t a = y->rank; a-- > 0; rest /= y->dims[a])
             row += rest % y->dims[a] * c->op->u.locate.base[a];
         for (int64_t k = 0; k < depth; k++) {
-            const int64_t v = number_at(ix, c->p[0], i * depth + k);
+            const int64_t v = cell_number(ix, c->p[0], i * depth + k);
             const int64_t size = c->op->u.locate.size[k];
 
             if (v < -size || v >= size) {

@@ -32,7 +32,7 @@ struct move_ctx {
             d[i * sd] = s[i * ss];                     \
     } while (0)
 
-static void move_row(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
+static void move_nd_row(void *ctx, const struct cpu_nd *nd, int64_t n, const int64_t *off)
 {
     const struct move_ctx *c = ctx;
     const int64_t sd = nd->stride[0][nd->rank - 1], ss = nd->stride[1][nd->rank - 1];
@@ -54,7 +54,7 @@ static void move_range(void *ctx, int64_t from, int64_t to)
 {
     struct move_ctx *c = ctx;
 
-    cpu__nd_run(&c->m->nd, from, to, move_row, c);
+    cpu__nd_run(&c->m->nd, from, to, move_nd_row, c);
 }
 
 static void fill_range(void *ctx, int64_t from, int64_t to)
@@ -85,7 +85,7 @@ static void move_fn(const struct cpu_call *c)
 }
 
 /* The element with value v, as bits of its type. */
-static uint64_t bits_of(enum sh_dtype t, double v)
+static uint64_t value_bits(enum sh_dtype t, double v)
 {
     uint64_t bits = 0;
 
@@ -179,7 +179,7 @@ int cpu__pad(struct cpu_build *b)
     if (is_empty)
         m.nd.total = 0;
     m.fills = true;
-    m.bits = bits_of(y->dtype, op->u.pad.value);
+    m.bits = value_bits(y->dtype, op->u.pad.value);
     return move_step(b, &m);
 }
 
@@ -190,7 +190,7 @@ int cpu__fill(struct cpu_build *b)
 
     m.nd.total = 0;
     m.fills = true;
-    m.bits = bits_of(y->dtype, b->op->u.pad.value);
+    m.bits = value_bits(y->dtype, b->op->u.pad.value);
     return move_step(b, &m);
 }
 
@@ -301,7 +301,7 @@ static void bytes_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: src dst */
-static void copy_fn(const struct cpu_call *c)
+static void shape_copy_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *t = c->plan->base.g->tensors;
     const struct dev_tensor *x = &t[c->op->in[0]], *y = &t[c->op->out[0]];
@@ -321,7 +321,7 @@ int cpu__copy(struct cpu_build *b)
     if (dev_tensor_elements(cpu__t(b, b->op->in[0])) !=
         dev_tensor_elements(cpu__t(b, b->op->out[0])))
         return cpu__refuse(b, SH_E_BUG, "input and output differ in number of elements");
-    return cpu__step_plain(b, copy_fn, NULL, 0);
+    return cpu__step_plain(b, shape_copy_fn, NULL, 0);
 }
 
 /* The same bytes into STATE, at the end of a training step. */

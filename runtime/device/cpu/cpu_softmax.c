@@ -119,7 +119,7 @@ static void bwd_column(const struct bwd_ctx *c, int64_t k, int64_t step)
     }
 }
 
-static void bwd_range(void *ctx, int64_t from, int64_t to)
+static void softmax_bwd_range(void *ctx, int64_t from, int64_t to)
 {
     const struct bwd_ctx *c = ctx;
 
@@ -136,7 +136,8 @@ static void bwd_fn(const struct cpu_call *c)
                         .dy = c->p[1],
                         .dx = c->p[2]};
 
-    cpu__parallel(c->threads, s.f.outer * s.f.inner, SH_MAX(1, 8192 / s.f.n), bwd_range, &s);
+    cpu__parallel(c->threads, s.f.outer * s.f.inner, SH_MAX(1, 8192 / s.f.n), softmax_bwd_range,
+                  &s);
 }
 
 int cpu__softmax_bwd(struct cpu_build *b)

@@ -164,7 +164,7 @@ struct place {            /* of a tile */
     int64_t sample, y, x; /* in tiles */
 };
 
-static struct place place_of(const struct wino *w, int64_t tile)
+static struct place tile_place(const struct wino *w, int64_t tile)
 {
     return (struct place){tile / (w->down * w->across), tile / w->across % w->down,
                           tile % w->across};
@@ -264,8 +264,8 @@ FMA static void tile_out(const struct wino *w, const float *m, int64_t step, str
 PRODUCT(product_of_7, HALF)
 PRODUCT(product_of_14, WHOLE)
 
-FMA static void product(const float *v, const float *u, int64_t rows, int64_t n_in, int64_t n_out,
-                        bool wide, float *m)
+FMA static void wino_product(const float *v, const float *u, int64_t rows, int64_t n_in,
+                             int64_t n_out, bool wide, float *m)
 {
     for (int64_t r = 0; r < rows; v += ROWS * n_in, m += ROWS * n_out, r += ROWS) {
         const bool whole = rows - r > ROWS / 2;
@@ -289,24 +289,24 @@ struct wino_ctx {
     float *y, *scratch;
 };
 
-static int64_t padded(int64_t rows)
+static int64_t padded_rows(int64_t rows)
 {
     return (rows + ROWS / 2 - 1) / (ROWS / 2) * (ROWS / 2);
 }
 
 static size_t scratch_floats(const struct wino *w)
 {
-    return (size_t)(POINTS * padded(w->chunk) * (w->n_in + w->n_out));
+    return (size_t)(POINTS * padded_rows(w->chunk) * (w->n_in + w->n_out));
 }
 
-FMA static void run_chunk(const struct wino_ctx *c, int64_t from, int64_t n, float *scratch)
+FMA static void run_wino_chunk(const struct wino_ctx *c, int64_t from, int64_t n, float *scratch)
 {
     const struct wino *w = c->w;
-    const int64_t rows = padded(n), in_step = rows * w->n_in, out_step = rows * w->n_out;
+    const int64_t rows = padded_rows(n), in_step = rows * w->n_in, out_step = rows * w->n_out;
     float *v = scratch, *m = scratch + POINTS * in_step;
 
     for (int64_t t = 0; t < n; t++) {
-        const struct place at = place_of(w, from + t);
+        const struct place at = tile_place(w, from + t);
         const float *x = c->x + at.sample * w->n_in * w->in_h * w->in_w;
 
         for (int64_t i = 0; i < w->n_in; i += BLOCK)
@@ -317,10 +317,10 @@ FMA static void run_chunk(const struct wino_ctx *c, int64_t from, int64_t n, flo
             memset(v + k * in_step + t * w->n_in, 0, (size_t)w->n_in * sizeof(*v));
     for (int k = 0; k < POINTS; k++)
         for (int64_t o = 0; o < w->n_out; o += PANEL)
-            product(v + k * in_step, c->kernels + (k * w->n_out + o) * w->n_in, rows, w->n_in,
-                    w->n_out, w->n_out - o >= PANEL, m + k * out_step + o);
+            wino_product(v + k * in_step, c->kernels + (k * w->n_out + o) * w->n_in, rows, w->n_in,
+                         w->n_out, w->n_out - o >= PANEL, m + k * out_step + o);
     for (int64_t t = 0; t < n; t++) {
-        const struct place at = place_of(w, from + t);
+        const struct place at = tile_place(w, from + t);
         const int64_t pixels = w->out_h * w->out_w, first = at.sample * w->n_out * pixels;
 
         for (int64_t o = 0; o < w->n_out; o += BLOCK) {
@@ -347,8 +347,8 @@ static void run_lanes(void *ctx, int64_t from, int64_t to)
 
     for (int64_t i = from; i < to; i++)
         for (int64_t t = i * w->chunk; t < tiles; t += l->n * w->chunk)
-            run_chunk(&l->c, t, SH_MIN(w->chunk, tiles - t),
-                      l->c.scratch + (size_t)i * scratch_floats(w));
+            run_wino_chunk(&l->c, t, SH_MIN(w->chunk, tiles - t),
+                           l->c.scratch + (size_t)i * scratch_floats(w));
 }
 
 /* p: y scratch x kernels [bias] [residual] */
@@ -394,7 +394,7 @@ static size_t grown_by(const struct dev_tensor *w)
 }
 
 /* Small pictures have large kernels: an image grows by half for them, no more. */
-static bool has_room(const struct cpu_build *b, const struct dev_tensor *w, int64_t pixels)
+static bool has_wino_room(const struct cpu_build *b, const struct dev_tensor *w, int64_t pixels)
 {
     return pixels >= LARGE || (pixels >= SMALL && grown_by(w) <= b->plan->wino_room);
 }
@@ -410,7 +410,7 @@ bool cpu__wino_has(struct cpu_build *b)
         return true;
     return !t->is_fixed && t->space == CPU_IMAGE && op->kind == DEV_OP_CONV &&
            is_small_step(&op->u.conv) && x->rank == 4 && w->rank == 4 && x->dims[1] % BLOCK == 0 &&
-           y->dims[1] % BLOCK == 0 && has_room(b, w, y->dims[2] * y->dims[3]) &&
+           y->dims[1] % BLOCK == 0 && has_wino_room(b, w, y->dims[2] * y->dims[3]) &&
            __builtin_cpu_supports("avx512f") &&
            !has_other_readers(b, b->plan->tensors[op->in[1]].root);
 }
@@ -436,10 +436,10 @@ static int64_t chunk_of(const struct wino *w, unsigned threads)
     const int64_t most = SH_MAX(ROWS, SH_MIN(CHUNK_ROWS, fit / ROWS * ROWS));
     const int64_t rounds = (tiles + most * threads - 1) / (most * threads);
 
-    return SH_MIN(most, padded((tiles + rounds * threads - 1) / (rounds * threads)));
+    return SH_MIN(most, padded_rows((tiles + rounds * threads - 1) / (rounds * threads)));
 }
 
-static void read_sizes(struct cpu_build *b, struct wino *w)
+static void read_wino_sizes(struct cpu_build *b, struct wino *w)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cpu__t(b, op->in[0]), *y = cpu__t(b, op->out[0]);
@@ -478,7 +478,7 @@ int cpu__wino(struct cpu_build *b)
     struct wino w;
     uint32_t n = 4;
 
-    read_sizes(b, &w);
+    read_wino_sizes(b, &w);
     store_kernels(b, op->in[1], w.out_h * w.out_w);
     refs[3] = (struct cpu_ref){.tensor = b->plan->tensors[op->in[1]].root};
     blocked(b, op->in[0], &x);

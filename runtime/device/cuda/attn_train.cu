@@ -74,7 +74,7 @@ static DEV_INLINE uint32_t keep_columns(const struct k_attn_train &t, uint32_t l
     return keep & 0xffu;
 }
 
-static DEV_INLINE int64_t line_of(const struct k_attn_train &t, const place &p, int64_t row)
+static DEV_INLINE int64_t drop_line(const struct k_attn_train &t, const place &p, int64_t row)
 {
     return (p.b * t.a.heads + p.h) * t.a.q_rows + row;
 }
@@ -86,7 +86,7 @@ static DEV_INLINE int64_t line_of(const struct k_attn_train &t, const place &p, 
 #define LEAST_LSE (-1e6f)
 static DEV_INLINE float lse_of(const struct k_attn_train &t, const place &p, int64_t query)
 {
-    const float lse = query < t.a.q_rows ? t.lse[line_of(t, p, query)] : INFINITY;
+    const float lse = query < t.a.q_rows ? t.lse[drop_line(t, p, query)] : INFINITY;
 
     return lse < LEAST_LSE && (lse != -INFINITY || t.a.zero_hidden) ? INFINITY : lse * LOG2E;
 }
@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(THREADS)
     const struct k_attn &a = t.a;
     const place p = place_of(a, a.q_rows, ROWS);
     const int lane = threadIdx.x % WARP;
-    const int64_t row = p.row + threadIdx.x / WARP * 16 + lane / 4, line = line_of(t, p, row);
+    const int64_t row = p.row + threadIdx.x / WARP * 16 + lane / 4, line = drop_line(t, p, row);
     float all[2], factor[2];
     rows<D> r;
 
@@ -178,7 +178,7 @@ static DEV_INLINE void row_deltas(float (&delta)[2], const struct k_attn_train &
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         delta[i] = sum + __shfl_xor_sync(0xffffffffu, sum, 2);
         if (lane % 4 == 0 && p.row + r < a.q_rows)
-            t.delta[line_of(t, p, p.row + r)] = delta[i];
+            t.delta[drop_line(t, p, p.row + r)] = delta[i];
     }
 }
 
@@ -200,7 +200,7 @@ static DEV_INLINE void d_scores_of_rows(float (&s)[N][4], const float (&g)[N][4]
 #pragma unroll
     for (int j = 0; j < N; j += 2) {
         const uint32_t keep =
-            t.threshold ? keep_rows(t, (uint32_t)line_of(t, p, row), (uint32_t)from + 8 * j)
+            t.threshold ? keep_rows(t, (uint32_t)drop_line(t, p, row), (uint32_t)from + 8 * j)
                         : 0xffu;
 
 #pragma unroll
@@ -229,7 +229,7 @@ static DEV_INLINE void store_d_mask(const float (&s)[N][4], const struct k_attn_
             const int64_t r = row + e / 2 * 8, key = from + 8 * j + 2 * (threadIdx.x % 4) + e % 2;
 
             if (r < t.a.q_rows && key < keys)
-                ((T *)t.d_mask)[line_of(t, p, r) * keys + key] = grad_f<T>(s[j][e]);
+                ((T *)t.d_mask)[drop_line(t, p, r) * keys + key] = grad_f<T>(s[j][e]);
         }
 }
 
@@ -298,7 +298,7 @@ static DEV_INLINE void line_numbers(float &lse, float &delta, const struct k_att
                                     const place &p, int64_t query)
 {
     lse = lse_of(t, p, query);
-    delta = query < t.a.q_rows ? t.delta[line_of(t, p, query)] : 0;
+    delta = query < t.a.q_rows ? t.delta[drop_line(t, p, query)] : 0;
 }
 
 // s = k q^T becomes W, g = v d_y^T becomes d_S; both keys by queries.
@@ -319,9 +319,9 @@ static DEV_INLINE void d_scores_of_columns(float (&s)[N][4], float (&g)[N][4],
     add_row_mask<false>(s, t.a, p, key, from);
 #pragma unroll
     for (int j = 0; j < N; j += 2) {
-        const uint32_t keep =
-            t.threshold ? keep_columns(t, (uint32_t)line_of(t, p, from + 8 * j), (uint32_t)warp_key)
-                        : 0xffu;
+        const uint32_t keep = t.threshold ? keep_columns(t, (uint32_t)drop_line(t, p, from + 8 * j),
+                                                         (uint32_t)warp_key)
+                                          : 0xffu;
 
 #pragma unroll
         for (int e = 0; e < 8; e++) {
@@ -499,7 +499,7 @@ static DEV_INLINE void store_short_d_mask(const short_tiles<TILES, D, R> &m,
 {
     using T = typename TILES::element;
     const int keys = (int)t.a.k_rows, n = (int)t.a.q_rows * keys;
-    T *to = (T *)t.d_mask + line_of(t, p, 0) * keys;
+    T *to = (T *)t.d_mask + drop_line(t, p, 0) * keys;
 
     for (int i = threadIdx.x; i < n; i += m.THREADS_OF)
         to[i] = m.d_s[i / keys * m.D_S_STRIDE + i % keys];
@@ -599,7 +599,8 @@ static void run_width(cudaStream_t s, const struct k_attn_train *t)
         run_forward<TILES<D>, D>(s, t);
 }
 
-template <template <int> class TILES> static void run(cudaStream_t s, const struct k_attn_train *t)
+template <template <int> class TILES>
+static void run_kernel(cudaStream_t s, const struct k_attn_train *t)
 {
     switch (t->a.width) {
 #define CASE(D)                    \
@@ -626,11 +627,11 @@ bool k_attention_train_fits(const struct k_attn *a)
 void k_attention_train(cudaStream_t s, const struct k_attn_train *t)
 {
     if (t->a.type == CUDA_T_F16)
-        run<tiles_f16>(s, t);
+        run_kernel<tiles_f16>(s, t);
     else if (t->a.type == CUDA_T_BF16)
-        run<tiles_bf16>(s, t);
+        run_kernel<tiles_bf16>(s, t);
     else if (t->a.may_round)
-        run<tiles32>(s, t);
+        run_kernel<tiles32>(s, t);
     else
-        run<tiles_exact>(s, t);
+        run_kernel<tiles_exact>(s, t);
 }

@@ -47,8 +47,8 @@ __host__ __device__ constexpr int front_bytes(int width)
 
 /* The sums of a block over its rows, into part[WIDTH]. */
 template <int V>
-DEV_INLINE void sum_block(const struct cols &g, float (&s)[V], float (&q)[V], union front *smem,
-                          float2 *part)
+DEV_INLINE void sum_bn_block(const struct cols &g, float (&s)[V], float (&q)[V], union front *smem,
+                             float2 *part)
 {
     const int tx = 1 << g.log_tx, width = V << g.log_tx;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, at = (int)threadIdx.x;
@@ -131,7 +131,7 @@ DEV_INLINE void meet(const struct cols &g, float (&s)[V], float (&q)[V], union f
     float2 *const column = part + (int64_t)blockIdx.x * g.gy * width;
     double2 sum;
 
-    sum_block<V>(g, s, q, smem, column + blockIdx.y * width);
+    sum_bn_block<V>(g, s, q, smem, column + blockIdx.y * width);
     wait_for_all(&g.arrivals[blockIdx.x], gridDim.y);
     sum = sum_blocks(g, width, smem, column);
     if (finishes<V>(g) >= 0)

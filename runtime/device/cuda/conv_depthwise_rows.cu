@@ -75,20 +75,20 @@ static __global__ void __launch_bounds__(THREADS, 2)
 
 // ------------------------------------------------------------------ launchers
 
-static int slots_of(const struct dw &a)
+static int dw_slots(const struct dw &a)
 {
     return THREADS / (a.l.lanes * a.r);
 }
 
 template <class T, int V, int K, int S, int N>
-static void launch(cudaStream_t s, const struct k_conv *v, const T *x, const T *w, const T *bias,
-                   const T *z, struct act_of act, T *y)
+static void launch_dw_rows(cudaStream_t s, const struct k_conv *v, const T *x, const T *w,
+                           const T *bias, const T *z, struct act_of act, T *y)
 {
     struct rows a = {};
     const int64_t per_row = cdiv64(v->q, N);
 
     a.d = dw_of(v, V, NARROW);
-    a.slots = slots_of(a.d);
+    a.slots = dw_slots(a.d);
     a.groups = (uint32_t)(v->n * v->p * per_row);
     a.by_lanes = fast_div_of((uint32_t)a.d.l.lanes);
     a.by_row = fast_div_of((uint32_t)per_row);
@@ -106,16 +106,16 @@ static void launch_by(cudaStream_t s, const struct k_conv *v, const T *x, const 
                       const T *z, struct act_of act, T *y)
 {
     if (v->variant == K_DW_ROWS_1)
-        launch<T, VEC<T>, K, S, 1>(s, v, x, w, bias, z, act, y);
+        launch_dw_rows<T, VEC<T>, K, S, 1>(s, v, x, w, bias, z, act, y);
     else if (v->variant == K_DW_ROWS_2)
-        launch<T, VEC<T>, K, S, 2>(s, v, x, w, bias, z, act, y);
+        launch_dw_rows<T, VEC<T>, K, S, 2>(s, v, x, w, bias, z, act, y);
     else
-        launch<T, VEC<T>, K, S, 4>(s, v, x, w, bias, z, act, y);
+        launch_dw_rows<T, VEC<T>, K, S, 4>(s, v, x, w, bias, z, act, y);
 }
 
 template <class T>
-static void launch_typed(cudaStream_t s, const struct k_conv *v, const T *x, const T *w,
-                         const T *bias, const T *z, struct act_of act, T *y)
+static void launch_dw_typed(cudaStream_t s, const struct k_conv *v, const T *x, const T *w,
+                            const T *bias, const T *z, struct act_of act, T *y)
 {
     const int stride = (int)v->stride[1];
 
@@ -138,7 +138,7 @@ int conv_depthwise_rows_for(const struct k_conv *v, int width)
     const int64_t chunks = cdiv64(v->c, a.l.chunk), lines = v->n * v->p;
 
     for (int n = 4, how = K_DW_ROWS_4; n > 1; n /= 2, how--)
-        if (cdiv64(lines * cdiv64(v->q, n), slots_of(a)) * chunks >= MANY)
+        if (cdiv64(lines * cdiv64(v->q, n), dw_slots(a)) * chunks >= MANY)
             return how;
     return K_DW_ROWS_1;
 }
@@ -147,6 +147,6 @@ void conv_depthwise_rows(cudaStream_t s, const struct k_conv *v, int type, const
                          const void *w, const void *bias, const void *z, struct act_of act, void *y)
 {
     DISPATCH_FLOAT(type, T,
-                   launch_typed<T>(s, v, (const T *)x, (const T *)w, (const T *)bias, (const T *)z,
-                                   act, (T *)y))
+                   launch_dw_typed<T>(s, v, (const T *)x, (const T *)w, (const T *)bias,
+                                      (const T *)z, act, (T *)y))
 }

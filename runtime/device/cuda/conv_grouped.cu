@@ -55,7 +55,7 @@ static struct grouped grouped_of(const struct k_conv *v)
             false};
 }
 
-static struct grouped turned(const struct k_conv *v)
+static struct grouped turned_conv(const struct k_conv *v)
 {
     const struct grouped a = grouped_of(v);
     struct grouped t = a;
@@ -221,8 +221,8 @@ static int width_for(const struct grouped &a, int item)
 }
 
 template <class T, int NT>
-static void launch(cudaStream_t s, const struct grouped &a, const T *x, const T *w, const T *bias,
-                   const T *z, struct act_of act, T *y)
+static void launch_grouped(cudaStream_t s, const struct grouped &a, const T *x, const T *w,
+                           const T *bias, const T *z, struct act_of act, T *y)
 {
     const int64_t pixels = (int64_t)a.n * a.p * a.q, chunks = cdiv64(a.mg, NT * EIGHT);
     const int64_t groups = a.c / a.cg, need = cdiv64(pixels, WARPS * ROWS);
@@ -261,7 +261,7 @@ template <class T>
 static void grouped(cudaStream_t s, const struct grouped &a, const T *x, const T *w, const T *bias,
                     const T *z, struct act_of act, T *y)
 {
-    BY_WIDTH(width_for(a, sizeof(T)), NT, launch<T, NT>(s, a, x, w, bias, z, act, y))
+    BY_WIDTH(width_for(a, sizeof(T)), NT, launch_grouped<T, NT>(s, a, x, w, bias, z, act, y))
 }
 
 // ------------------------------------------------------------------ gradient of the weight
@@ -427,7 +427,7 @@ void conv_grouped_data(cudaStream_t s, const struct k_conv *v, int type, const v
     const struct act_of none = {DEV_ACT_NONE, 0, 0};
 
     DISPATCH_FLOAT(type, T,
-                   grouped<T>(s, turned(v), (const T *)dy, (const T *)w, (const T *)NULL,
+                   grouped<T>(s, turned_conv(v), (const T *)dy, (const T *)w, (const T *)NULL,
                               (const T *)NULL, none, (T *)dx))
 }
 

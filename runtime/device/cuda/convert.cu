@@ -46,7 +46,7 @@ static __global__ void move_wide(const __grid_constant__ wide_nest<2> n, int64_t
 }
 
 /* The largest unit of bytes in which rows can move. */
-static size_t unit_of(const struct k_nest &n, size_t size, const void *dst, const void *src)
+static size_t nest_unit(const struct k_nest &n, size_t size, const void *dst, const void *src)
 {
     const int last = n.rank - 1;
     size_t unit = 16;
@@ -77,9 +77,9 @@ static void launch_move(cudaStream_t s, const struct k_nest &n, void *dst, const
         move_wide<U><<<grid, THREADS, 0, s>>>(wide_of<2>(n), n.total, (U *)dst, (const U *)src);
 }
 
-static void move(cudaStream_t s, struct k_nest n, size_t size, void *dst, const void *src)
+static void move_nest(cudaStream_t s, struct k_nest n, size_t size, void *dst, const void *src)
 {
-    const size_t unit = unit_of(n, size, dst, src);
+    const size_t unit = nest_unit(n, size, dst, src);
     const int64_t per = (int64_t)(unit / size);
     const int last = n.rank - 1;
 
@@ -424,7 +424,7 @@ void k_convert(cudaStream_t s, const struct k_nd *nd, struct k_operand src, stru
         else if (tiles_of(n, &t))
             transpose_same(s, n, t, type_bytes(dst.type), dst.p, src.p);
         else
-            move(s, n, type_bytes(dst.type), dst.p, src.p);
+            move_nest(s, n, type_bytes(dst.type), dst.p, src.p);
         return;
     }
     if (!is_float(src.type) || !is_float(dst.type))
@@ -511,7 +511,7 @@ template <class T> static __global__ void convert_many(const __grid_constant__ m
 }
 
 /* Returns the number of pieces; 0: one channel alone does not fit into a block. */
-static int64_t cut(const struct k_convert_item &i, many_item *m)
+static int64_t cut_into_pieces(const struct k_convert_item &i, many_item *m)
 {
     const int64_t size = i.c * i.inner;
 
@@ -563,7 +563,7 @@ void k_convert_many(cudaStream_t s, const struct k_convert_item *items, int n, i
         int k = 0;
 
         for (; from < n && k < K_CONVERT_BATCH; from++) {
-            const int64_t pieces = cut(items[from], &m.item[k]);
+            const int64_t pieces = cut_into_pieces(items[from], &m.item[k]);
 
             if (pieces == 0) {
                 convert_large(s, items[from], dst_type);

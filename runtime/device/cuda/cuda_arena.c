@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------ context */
 
-static int check_device(CUdevice d, struct sh_err *err)
+static int check_cuda_device(CUdevice d, struct sh_err *err)
 {
     static const struct {
         CUdevice_attribute attribute;
@@ -73,7 +73,7 @@ int cuda__context_open(uint32_t ordinal, unsigned sched, struct cuda_context *ou
                        ordinal, n);
     rc = cuda__check_drv(cuDeviceGet(&c.device, (int)ordinal), "find the CUDA device", err);
     if (!rc)
-        rc = check_device(c.device, err);
+        rc = check_cuda_device(c.device, err);
     /* Of the whole process: both faces in one process wait as the one that was opened last. */
     if (!rc)
         rc = cuda__check_drv(cuDevicePrimaryCtxSetFlags(c.device, sched),
@@ -152,7 +152,7 @@ static int round_up(CUdevice device, bool is_shared, size_t bytes, size_t *out, 
     return rc;
 }
 
-static int map(CUdevice device, struct cuda_arena *a, struct sh_err *err)
+static int map_cuda_arena(CUdevice device, struct cuda_arena *a, struct sh_err *err)
 {
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -187,7 +187,7 @@ static int check_reserve(const struct cuda_arena *a, struct sh_err *err)
                    a->bytes >> 20, free_bytes >> 20, total >> 20, CUDA_RESERVE >> 20);
 }
 
-static int allocate(CUdevice device, bool is_shared, struct cuda_arena *a, struct sh_err *err)
+static int allocate_arena(CUdevice device, bool is_shared, struct cuda_arena *a, struct sh_err *err)
 {
     CUmemAllocationProp prop = prop_of(device, is_shared);
     CUresult e = cuMemCreate(&a->handle, a->bytes, &prop, 0);
@@ -206,9 +206,9 @@ int cuda__arena_create(CUdevice device, size_t bytes, bool is_shared, struct cud
     if (!rc && is_shared)
         rc = check_reserve(&a, err);
     if (!rc)
-        rc = allocate(device, is_shared, &a, err);
+        rc = allocate_arena(device, is_shared, &a, err);
     if (!rc)
-        rc = map(device, &a, err);
+        rc = map_cuda_arena(device, &a, err);
     /* The other back ends begin with zeroes, and nothing may come from whoever had the memory. */
     if (!rc)
         rc = cuda__check_drv(cuMemsetD8Async((CUdeviceptr)a.base, 0, a.bytes, CU_STREAM_LEGACY),
@@ -234,7 +234,7 @@ int cuda__arena_import(CUdevice device, int fd, size_t bytes, struct cuda_arena 
             "import the arena", err);
     a.has_handle = rc == SH_OK;
     if (!rc)
-        rc = map(device, &a, err);
+        rc = map_cuda_arena(device, &a, err);
     if (rc)
         cuda__arena_fini(&a);
     *out = a;

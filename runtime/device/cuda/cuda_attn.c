@@ -42,7 +42,7 @@ static int attention_run(const struct cuda_call *c, struct sh_err *err)
 }
 
 /* Operand i's gradient begins where the operand does. */
-static void *gradient(const struct cuda_call *c, int i)
+static void *attn_gradient(const struct cuda_call *c, int i)
 {
     const struct attention *s = c->aux;
 
@@ -57,16 +57,16 @@ static int attention_bwd_run(const struct cuda_call *c, struct sh_err *err)
     t.a.y = (void *)(uintptr_t)c->in[4]; /* only read */
     t.d_y = c->in[5];
     t.lse = (float *)(uintptr_t)c->in[6];
-    t.d_q = gradient(c, 0);
-    t.d_k = gradient(c, 1);
-    t.d_v = gradient(c, 2);
+    t.d_q = attn_gradient(c, 0);
+    t.d_k = attn_gradient(c, 1);
+    t.d_v = attn_gradient(c, 2);
     t.d_mask = c->out[3];
     t.delta = c->scratch;
     k_attention_train(c->stream, &t);
     return cuda__launched(c, err);
 }
 
-static int read_shapes(struct cuda_build *b, struct attention *s, bool trains)
+static int read_attn_shapes(struct cuda_build *b, struct attention *s, bool trains)
 {
     const struct dev_op *op = b->op;
     struct k_attn *k = &s->k.a;
@@ -116,7 +116,7 @@ static struct attention *attention_new(struct cuda_build *b, bool trains, int *r
     s = *rc ? NULL : cuda__aux_new(b, sizeof(*s), rc);
     if (!s)
         return NULL;
-    *rc = read_shapes(b, s, trains);
+    *rc = read_attn_shapes(b, s, trains);
     for (uint32_t i = 0; i < 3 && !*rc; i++)
         *rc = cuda__in(b, i, form);
     if (!*rc)

@@ -44,7 +44,8 @@ static int check_vector(struct cuda_build *b, uint32_t t)
 }
 
 /* slot: of an input or an output that may be absent; big: of x's shape, else one per channel. */
-static int take(struct cuda_build *b, uint32_t slot, bool is_in, const struct k_bn *g, bool big)
+static int take_bn_operand(struct cuda_build *b, uint32_t slot, bool is_in, const struct k_bn *g,
+                           bool big)
 {
     uint32_t t = is_in ? cuda__opt_in(b->op, slot) : cuda__opt_out(b->op, slot);
     struct cuda_form f = big ? big_form(b, g) : cuda__plain(CUDA_T_F32);
@@ -59,7 +60,7 @@ static int take(struct cuda_build *b, uint32_t slot, bool is_in, const struct k_
     return is_in ? cuda__in(b, slot, f) : cuda__out(b, slot, f);
 }
 
-static int check_room(struct cuda_build *b, const struct k_bn *g)
+static int check_bn_room(struct cuda_build *b, const struct k_bn *g)
 {
     if (k_bn_has_room(g))
         return SH_OK;
@@ -126,20 +127,20 @@ int cuda__bn_train(struct cuda_build *b)
     int rc = geometry(b, like, SH_ARRAY_LEN(like), &g);
 
     if (!rc)
-        rc = check_room(b, &g);
+        rc = check_bn_room(b, &g);
     if (!rc)
         rc = check_act(b, true, cuda__opt_in(op, 5) == DEV_NONE);
     for (uint32_t i = 0; i < 6 && !rc; i++)
-        rc = take(b, i, true, &g, i == 0 || i == 5);
+        rc = take_bn_operand(b, i, true, &g, i == 0 || i == 5);
     for (uint32_t i = 0; i < 5 && !rc; i++)
-        rc = take(b, i, false, &g, i == 0);
+        rc = take_bn_operand(b, i, false, &g, i == 0);
     if (rc)
         return rc;
     cuda__scratch(b, k_bn_scratch_bytes(&g));
     return keep_geometry(b, &g, run_train);
 }
 
-static int run_bwd(const struct cuda_call *c, struct sh_err *err)
+static int run_bn_bwd(const struct cuda_call *c, struct sh_err *err)
 {
     struct k_bn_bwd_args a = {.x = c->in[0],
                               .d_y = c->in[1],
@@ -170,18 +171,18 @@ int cuda__bn_train_bwd(struct cuda_build *b)
     int rc = geometry(b, like, SH_ARRAY_LEN(like), &g);
 
     if (!rc)
-        rc = check_room(b, &g);
+        rc = check_bn_room(b, &g);
     if (!rc)
         rc = check_act(b, cuda__opt_in(op, 5) != DEV_NONE || cuda__opt_in(op, 6) != DEV_NONE,
                        cuda__opt_in(op, 5) != DEV_NONE && cuda__opt_in(op, 6) == DEV_NONE);
     for (uint32_t i = 0; i < 8 && !rc; i++)
-        rc = take(b, i, true, &g, i < 2 || i > 5);
+        rc = take_bn_operand(b, i, true, &g, i < 2 || i > 5);
     for (uint32_t i = 0; i < 4 && !rc; i++)
-        rc = take(b, i, false, &g, i == 0 || i == 3);
+        rc = take_bn_operand(b, i, false, &g, i == 0 || i == 3);
     if (rc)
         return rc;
     cuda__scratch(b, k_bn_scratch_bytes(&g));
-    return keep_geometry(b, &g, run_bwd);
+    return keep_geometry(b, &g, run_bn_bwd);
 }
 
 /* ------------------------------------------------------------------ inference */
@@ -210,8 +211,8 @@ int cuda__bn_infer(struct cuda_build *b)
     int rc = geometry(b, like, SH_ARRAY_LEN(like), &g);
 
     for (uint32_t i = 0; i < 5 && !rc; i++)
-        rc = take(b, i, true, &g, i == 0);
+        rc = take_bn_operand(b, i, true, &g, i == 0);
     if (!rc)
-        rc = take(b, 0, false, &g, true);
+        rc = take_bn_operand(b, 0, false, &g, true);
     return rc ? rc : keep_geometry(b, &g, run_infer);
 }

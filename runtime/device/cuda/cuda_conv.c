@@ -44,7 +44,7 @@ void cuda__convs_free(struct cuda_dev *d)
     free(c);
 }
 
-static struct conv_method *known(const struct cuda_dev *d, const char *key)
+static struct conv_method *known_method(const struct cuda_dev *d, const char *key)
 {
     const struct cuda_convs *c = d->convs;
 
@@ -55,7 +55,7 @@ static struct conv_method *known(const struct cuda_dev *d, const char *key)
 }
 
 /* No memory, no room: then it is looked for again. */
-static void remember(struct cuda_dev *d, const char *key, struct conv_method *m)
+static void remember_method(struct cuda_dev *d, const char *key, struct conv_method *m)
 {
     struct cuda_convs *c = d->convs;
 
@@ -68,7 +68,7 @@ static void remember(struct cuda_dev *d, const char *key, struct conv_method *m)
     m->refs++;
 }
 
-static bool take_first(void *ctx, struct conv_method *m)
+static bool take_first_method(void *ctx, struct conv_method *m)
 {
     struct conv_method **out = ctx;
 
@@ -98,7 +98,7 @@ static struct conv_method *by_heuristics(struct cuda_dev *d, const struct conv_p
     if (k_conv_is_best(&k, (int)p->type) || p->variant > 0)
         return cuda__conv_own(p, widths[n - 1], p->variant);
     /* Without matrix units cuDNN transposes both ways first, into a large workspace. */
-    if (p->is_strict && cuda__conv_each(d, p, &PRODUCT, take_first, &m))
+    if (p->is_strict && cuda__conv_each(d, p, &PRODUCT, take_first_method, &m))
         return m;
     for (size_t i = 0; i < SH_ARRAY_LEN(SEARCHES); i++)
         for (int w = 0; w < n; w++) {
@@ -106,7 +106,7 @@ static struct conv_method *by_heuristics(struct cuda_dev *d, const struct conv_p
 
             s.padded = widths[w];
             s.limit = 1;
-            if (cuda__conv_each(d, p, &s, take_first, &m))
+            if (cuda__conv_each(d, p, &s, take_first_method, &m))
                 return m;
         }
     return cuda__conv_own(p, widths[n - 1], 0);
@@ -144,7 +144,7 @@ static int method_for(struct cuda_dev *d, const struct conv_problem *p, struct c
     char key[CONV_KEY];
 
     cuda__conv_key(d, p, key);
-    *out = m = known(d, key);
+    *out = m = known_method(d, key);
     if (m) {
         m->refs++;
         return SH_OK;
@@ -155,7 +155,7 @@ static int method_for(struct cuda_dev *d, const struct conv_problem *p, struct c
         m = by_heuristics(d, p);
     if (!m)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a convolution");
-    remember(d, key, m);
+    remember_method(d, key, m);
     *out = m;
     return SH_OK;
 }
@@ -195,8 +195,8 @@ static void run_own(struct cuda_dev *d, const struct conv_problem *p, const stru
 }
 
 /* What the kernel has left to do. */
-static void epilogue(struct cuda_dev *d, const struct conv_problem *p, uint32_t fused,
-                     const struct conv_args *a)
+static void set_conv_epilogue(struct cuda_dev *d, const struct conv_problem *p, uint32_t fused,
+                              const struct conv_args *a)
 {
     const void *bias = fused & CONV_FUSED_BIAS ? NULL : a->bias;
     const void *z = fused & CONV_FUSED_Z ? NULL : a->z;
@@ -229,7 +229,7 @@ int cuda__conv_run(struct cuda_dev *d, const struct conv_problem *p, const struc
         rc = dnn_run(d->cudnn, &m->plan, pack, m->roles, at, m->lib_bytes ? a.scratch : NULL, err);
     }
     if (!rc)
-        epilogue(d, p, m->fused, &a);
+        set_conv_epilogue(d, p, m->fused, &a);
     return rc;
 }
 
@@ -313,7 +313,7 @@ static int read_problem(struct cuda_build *b, enum dnn_pass pass, uint32_t x, ui
     return SH_OK;
 }
 
-static bool is_float(enum cuda_type t)
+static bool is_float_type(enum cuda_type t)
 {
     return t == CUDA_T_F32 || t == CUDA_T_F16 || t == CUDA_T_BF16;
 }
@@ -324,14 +324,15 @@ static void read_raw(const struct cuda_build *b, struct conv_problem *p)
     const struct cuda_form f = cuda__form(b, b->op->in[0]);
     const bool is_plain = f.layout == CUDA_PLAIN && p->x[1] > 1 && p->x[2] * p->x[3] > 1;
 
-    p->is_raw =
-        p->groups == 1 && p->x[1] <= FEW && is_float(f.type) && (f.type != p->type || is_plain);
+    p->is_raw = p->groups == 1 && p->x[1] <= FEW && is_float_type(f.type) &&
+                (f.type != p->type || is_plain);
     p->raw_is_plain = p->is_raw && is_plain;
     p->raw_type = f.type;
 }
 
 /* Method and aux of the operation; more: bytes of scratch behind the method's. */
-static int attach(struct cuda_build *b, const struct conv_problem *p, size_t more, cuda_run *run)
+static int attach_run(struct cuda_build *b, const struct conv_problem *p, size_t more,
+                      cuda_run *run)
 {
     struct conv_op *o = calloc(1, sizeof(*o));
     int rc;
@@ -388,7 +389,7 @@ int cuda__conv(struct cuda_build *b)
     p.p0 = op->act_p0;
     p.p1 = op->act_p1;
     read_raw(b, &p);
-    rc = attach(b, &p, 0, run_fwd);
+    rc = attach_run(b, &p, 0, run_fwd);
     if (!rc && !p.is_raw)
         rc = cuda__in(b, 0, nhwc);
     if (!rc)
@@ -423,7 +424,7 @@ int cuda__conv_bwd_data(struct cuda_build *b)
     if (!rc)
         rc = read_problem(b, DNN_BWD_DATA, op->out[0], op->in[1], op->in[0], &p);
     if (!rc)
-        rc = attach(b, &p, 0, run_bwd_data);
+        rc = attach_run(b, &p, 0, run_bwd_data);
     if (!rc)
         rc = cuda__in(b, 0, nhwc);
     if (!rc)
@@ -465,7 +466,7 @@ int cuda__conv_bwd_weight(struct cuda_build *b)
         return rc;
     if (d_bias != DEV_NONE && dev_tensor_elements(cuda__t(b, d_bias)) != p.y[1])
         return cuda__refuse(b, SH_E_BUG, "the bias gradient does not have one value per channel");
-    rc = attach(b, &p, d_bias == DEV_NONE ? 0 : k_column_sums_scratch(p.y[1]), run_bwd_weight);
+    rc = attach_run(b, &p, d_bias == DEV_NONE ? 0 : k_column_sums_scratch(p.y[1]), run_bwd_weight);
     if (rc)
         return rc;
     o = b->co->aux;

@@ -33,7 +33,7 @@ static cudaDataType_t data_type(enum cuda_type t)
     return t == CUDA_T_F16 ? CUDA_R_16F : t == CUDA_T_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-static cublasLtEpilogue_t epilogue(const struct conv_problem *p)
+static cublasLtEpilogue_t gemm_epilogue(const struct conv_problem *p)
 {
     const bool relu = p->pass == DNN_FORWARD && p->act == DEV_ACT_RELU;
 
@@ -47,17 +47,17 @@ static bool ok(cublasStatus_t st)
     return st == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name, const void *p,
-                size_t bytes)
+static bool set_gemm_desc(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
+                          const void *p, size_t bytes)
 {
     return ok(cublasLtMatmulDescSetAttribute(d, name, p, bytes));
 }
 
 /* All but the algorithm. On failure *g is empty. */
-static bool describe(const struct conv_problem *p, struct conv_gemm *g)
+static bool describe_gemm(const struct conv_problem *p, struct conv_gemm *g)
 {
     const cublasOperation_t trans = CUBLAS_OP_T;
-    const cublasLtEpilogue_t ep = epilogue(p);
+    const cublasLtEpilogue_t ep = gemm_epilogue(p);
     const cudaDataType_t t = data_type(p->type);
     const uint64_t n = (uint64_t)(p->x[0] * p->x[2] * p->x[3]);
     const uint64_t c = (uint64_t)p->x[1], m = (uint64_t)p->y[1];
@@ -70,11 +70,11 @@ static bool describe(const struct conv_problem *p, struct conv_gemm *g)
     done =
         ok(cublasLtMatmulDescCreate(
             &g->desc, is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
-        set(g->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &ep, sizeof(ep));
+        set_gemm_desc(g->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &ep, sizeof(ep));
     if (done && p->has_bias)
-        done = set(g->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some, sizeof(some));
+        done = set_gemm_desc(g->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some, sizeof(some));
     if (done && p->pass == DNN_FORWARD)
-        done = set(g->desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans, sizeof(trans)) &&
+        done = set_gemm_desc(g->desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans, sizeof(trans)) &&
                ok(cublasLtMatrixLayoutCreate(&g->a, t, c, m, (int64_t)c)) &&
                ok(cublasLtMatrixLayoutCreate(&g->b, t, c, n, (int64_t)c)) &&
                ok(cublasLtMatrixLayoutCreate(&g->c, t, m, n, (int64_t)m));
@@ -83,7 +83,7 @@ static bool describe(const struct conv_problem *p, struct conv_gemm *g)
                ok(cublasLtMatrixLayoutCreate(&g->b, t, m, n, (int64_t)m)) &&
                ok(cublasLtMatrixLayoutCreate(&g->c, t, c, n, (int64_t)c));
     else if (done)
-        done = set(g->desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans, sizeof(trans)) &&
+        done = set_gemm_desc(g->desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans, sizeof(trans)) &&
                ok(cublasLtMatrixLayoutCreate(&g->a, t, c, n, (int64_t)c)) &&
                ok(cublasLtMatrixLayoutCreate(&g->b, t, m, n, (int64_t)m)) &&
                ok(cublasLtMatrixLayoutCreate(&g->c, t, c, m, (int64_t)c));
@@ -116,7 +116,7 @@ int cuda__conv_gemm_list(struct cuda_dev *d, const struct conv_problem *p, size_
     struct conv_gemm g;
     int n = 0, kept = 0;
 
-    if (!describe(p, &g))
+    if (!describe_gemm(p, &g))
         return 0;
     if (!ok(cublasLtMatmulPreferenceCreate(&pref)) ||
         !ok(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -128,7 +128,7 @@ int cuda__conv_gemm_list(struct cuda_dev *d, const struct conv_problem *p, size_
         n = 0;
     for (int i = 0; i < n; i++)
         if (ok(found[i].state) && found[i].workspaceSize <= max_workspace &&
-            describe(p, &out[kept])) {
+            describe_gemm(p, &out[kept])) {
             out[kept].algo = found[i].algo;
             out[kept++].workspace_bytes = found[i].workspaceSize;
         }
@@ -143,7 +143,7 @@ bool cuda__conv_gemm_load(struct cuda_dev *d, const struct conv_problem *p, cons
 {
     cublasLtMatmulHeuristicResult_t r;
 
-    if (bytes != sizeof(out->algo) || !describe(p, out))
+    if (bytes != sizeof(out->algo) || !describe_gemm(p, out))
         return false;
     memcpy(&out->algo, algo, bytes);
     if (ok(cublasLtMatmulAlgoCheck(d->lt, out->desc, out->a, out->b, out->c, out->c, &out->algo,

@@ -84,7 +84,7 @@ static bool is_read_behind(const struct conv_problem *p)
 }
 
 /* Can it be solved so at all? */
-static bool fits(const struct conv_problem *p, enum conv_how how, int64_t padded)
+static bool fits_problem(const struct conv_problem *p, enum conv_how how, int64_t padded)
 {
     const bool has_act = p->act != DEV_ACT_NONE;
     struct dnn_conv c = {.has_act = false};
@@ -119,8 +119,8 @@ int cuda__conv_widths(const struct conv_problem *p, int64_t out[static 4])
     return n;
 }
 
-static void describe(const struct conv_problem *p, enum conv_how how, int64_t padded,
-                     struct dnn_conv *c)
+static void describe_dnn_conv(const struct conv_problem *p, enum conv_how how, int64_t padded,
+                              struct dnn_conv *c)
 {
     *c = (struct dnn_conv){.pass = p->pass,
                            .type = p->type == CUDA_T_F16    ? CUDNN_DATA_HALF
@@ -249,7 +249,7 @@ static struct conv_method *of_plan(const struct conv_problem *p, enum conv_how h
         dnn_plan_fini(plan);
         return NULL;
     }
-    describe(p, how, padded, &c);
+    describe_dnn_conv(p, how, padded, &c);
     m->plan = *plan;
     m->roles = dnn_roles(&c);
     m->lib_bytes = plan->workspace_bytes;
@@ -327,7 +327,7 @@ static bool each_plan(struct cuda_dev *d, const struct conv_problem *p, const st
     bool enough = false;
     int n = 0;
 
-    describe(p, s->how, s->padded, &c);
+    describe_dnn_conv(p, s->how, s->padded, &c);
     if (!dnn_graph_new(d->cudnn, &c, &g))
         return false;
     for (size_t i = 0; i < SH_ARRAY_LEN(MODES) && n == 0 && !enough; i++)
@@ -353,7 +353,7 @@ static bool each_own(const struct conv_problem *p, const struct conv_search *s, 
 bool cuda__conv_each(struct cuda_dev *d, const struct conv_problem *p, const struct conv_search *s,
                      conv_visit *visit, void *ctx)
 {
-    if (!fits(p, s->how, s->padded))
+    if (!fits_problem(p, s->how, s->padded))
         return false;
     if (s->how == CONV_GEMM)
         return each_gemm(d, p, s, visit, ctx);
@@ -384,8 +384,8 @@ void cuda__conv_save(const struct conv_method *m, int n_tried, char *text, size_
              m->padded, m->variant, m->ns, m->lib_bytes, n_tried, engine);
 }
 
-static bool parse(const struct conv_problem *p, const char *text, enum conv_how *how,
-                  int64_t *padded, int *variant)
+static bool parse_method(const struct conv_problem *p, const char *text, enum conv_how *how,
+                         int64_t *padded, int *variant)
 {
     int64_t widths[4];
     char name[16];
@@ -398,7 +398,8 @@ static bool parse(const struct conv_problem *p, const char *text, enum conv_how 
     while (n > 0 && widths[n - 1] != *padded)
         n--;
     *how = (enum conv_how)h;
-    return n > 0 && fits(p, *how, *padded) && *variant >= 0 && *variant <= variants_of(p, *padded);
+    return n > 0 && fits_problem(p, *how, *padded) && *variant >= 0 &&
+           *variant <= variants_of(p, *padded);
 }
 
 struct conv_method *cuda__conv_load(struct cuda_dev *d, const struct conv_problem *p,
@@ -410,7 +411,7 @@ struct conv_method *cuda__conv_load(struct cuda_dev *d, const struct conv_proble
     int64_t padded;
     int variant;
 
-    if (!parse(p, text, &how, &padded, &variant))
+    if (!parse_method(p, text, &how, &padded, &variant))
         return NULL;
     if (how == CONV_OWN)
         return cuda__conv_own(p, padded, variant);

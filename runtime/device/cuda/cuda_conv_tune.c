@@ -44,12 +44,12 @@ struct tuner {
 
 /* ------------------------------------------------------------------ memory */
 
-static size_t elements(const int64_t d[4])
+static size_t elements_of_dims(const int64_t d[4])
 {
     return (size_t)(d[0] * d[1] * d[2] * d[3]);
 }
 
-static void *take(struct tuner *t, size_t *at, enum cuda_type type, size_t n, uint32_t seed)
+static void *take_noise(struct tuner *t, size_t *at, enum cuda_type type, size_t n, uint32_t seed)
 {
     void *p = t->memory + *at;
 
@@ -58,10 +58,10 @@ static void *take(struct tuner *t, size_t *at, enum cuda_type type, size_t n, ui
     return p;
 }
 
-static bool take_memory(struct tuner *t)
+static bool take_tuner_memory(struct tuner *t)
 {
     const struct conv_problem *p = t->p;
-    const size_t x = elements(p->x), w = elements(p->w), y = elements(p->y);
+    const size_t x = elements_of_dims(p->x), w = elements_of_dims(p->w), y = elements_of_dims(p->y);
     const size_t item = cuda__type_bytes(p->type);
     size_t at = 0;
 
@@ -72,11 +72,11 @@ static bool take_memory(struct tuner *t)
         t->memory = NULL;
         return false;
     }
-    t->args.x = take(t, &at, p->is_raw ? p->raw_type : p->type, x, 1);
-    t->args.w = take(t, &at, p->type, w, 2);
-    t->args.y = take(t, &at, p->type, y, 3);
-    t->args.z = p->has_z ? take(t, &at, p->type, y, 4) : NULL;
-    t->args.bias = p->has_bias ? take(t, &at, p->type, (size_t)p->y[1], 5) : NULL;
+    t->args.x = take_noise(t, &at, p->is_raw ? p->raw_type : p->type, x, 1);
+    t->args.w = take_noise(t, &at, p->type, w, 2);
+    t->args.y = take_noise(t, &at, p->type, y, 3);
+    t->args.z = p->has_z ? take_noise(t, &at, p->type, y, 4) : NULL;
+    t->args.bias = p->has_bias ? take_noise(t, &at, p->type, (size_t)p->y[1], 5) : NULL;
     t->result = p->pass == DNN_FORWARD    ? t->args.y
                 : p->pass == DNN_BWD_DATA ? t->args.x
                                           : t->args.w;
@@ -84,7 +84,7 @@ static bool take_memory(struct tuner *t)
     return cudaEventCreate(&t->from) == cudaSuccess && cudaEventCreate(&t->to) == cudaSuccess;
 }
 
-static void give_memory(struct tuner *t)
+static void give_tuner_memory(struct tuner *t)
 {
     if (t->from)
         cudaEventDestroy(t->from);
@@ -99,7 +99,7 @@ static void give_memory(struct tuner *t)
     (void)cudaGetLastError();
 }
 
-static bool take_scratch(struct tuner *t, size_t bytes)
+static bool take_tuner_scratch(struct tuner *t, size_t bytes)
 {
     if (bytes <= t->scratch_bytes)
         return true;
@@ -120,7 +120,7 @@ static bool take_scratch(struct tuner *t, size_t bytes)
 /* ------------------------------------------------------------------ measuring */
 
 /* Before a run the result is filled with ones, a NaN in every type: are there any left? */
-static bool is_written(const struct tuner *t)
+static bool is_result_written(const struct tuner *t)
 {
     const size_t item = cuda__type_bytes(t->p->type), n = SH_MIN(t->result_bytes, PROBE);
     unsigned char begin[PROBE], end[PROBE];
@@ -137,16 +137,16 @@ static bool is_written(const struct tuner *t)
     return is;
 }
 
-static bool run_once(struct tuner *t, const struct conv_method *m, struct dnn_pack *pack)
+static bool run_method_once(struct tuner *t, const struct conv_method *m, struct dnn_pack *pack)
 {
     return cudaMemsetAsync(t->result, 0xff, t->result_bytes, t->d->stream) == cudaSuccess &&
            cuda__conv_run(t->d, t->p, m, pack, &t->args, NULL) == SH_OK &&
-           cudaGetLastError() == cudaSuccess && is_written(t);
+           cudaGetLastError() == cudaSuccess && is_result_written(t);
 }
 
 /* *out: OWNED. */
-static bool capture(struct tuner *t, const struct conv_method *m, struct dnn_pack *pack,
-                    cudaGraphExec_t *out)
+static bool capture_method(struct tuner *t, const struct conv_method *m, struct dnn_pack *pack,
+                           cudaGraphExec_t *out)
 {
     cudaGraph_t g = NULL;
     int rc = SH_OK;
@@ -190,12 +190,12 @@ static bool is_far(struct tuner *t, const struct conv_method *m, struct dnn_pack
 }
 
 /* Sets m->ns to the best of these rounds and of earlier ones; false: it does not work. */
-static bool measure(struct tuner *t, struct conv_method *m, int rounds)
+static bool measure_method(struct tuner *t, struct conv_method *m, int rounds)
 {
     struct dnn_pack pack = {.desc = NULL};
     cudaGraphExec_t exec = NULL;
-    bool ok = take_scratch(t, cuda__conv_scratch(m)) && run_once(t, m, &pack) &&
-              !is_far(t, m, &pack) && capture(t, m, &pack, &exec) &&
+    bool ok = take_tuner_scratch(t, cuda__conv_scratch(m)) && run_method_once(t, m, &pack) &&
+              !is_far(t, m, &pack) && capture_method(t, m, &pack, &exec) &&
               cudaGraphLaunch(exec, t->d->stream) == cudaSuccess;
 
     for (int i = 0; i < rounds && ok; i++) {
@@ -219,7 +219,7 @@ static bool measure(struct tuner *t, struct conv_method *m, int rounds)
 /* ------------------------------------------------------------------ choosing */
 
 /* TAKES m: in place of the slowest of the near, or nowhere. */
-static void keep(struct tuner *t, struct conv_method *m)
+static void keep_near(struct tuner *t, struct conv_method *m)
 {
     int slot = t->n_near;
 
@@ -239,14 +239,14 @@ static void keep(struct tuner *t, struct conv_method *m)
     t->near[slot] = m;
 }
 
-static bool visit(void *ctx, struct conv_method *m)
+static bool visit_method(void *ctx, struct conv_method *m)
 {
     struct tuner *t = ctx;
 
     t->n_tried++;
-    if (measure(t, m, ROUNDS) && (t->best_ns == 0 || m->ns <= t->best_ns * NEAR)) {
+    if (measure_method(t, m, ROUNDS) && (t->best_ns == 0 || m->ns <= t->best_ns * NEAR)) {
         t->best_ns = t->best_ns == 0 ? m->ns : SH_MIN(t->best_ns, m->ns);
-        keep(t, m);
+        keep_near(t, m);
     } else {
         cuda__conv_drop(m);
     }
@@ -283,18 +283,18 @@ static void try_all(struct tuner *t)
             s.max_workspace = CONV_MAX_WORKSPACE;
             if ((s.how == CONV_OWN && !has_own) || (s.may_compile && has_full(t)))
                 continue;
-            if (cuda__conv_each(t->d, t->p, &s, visit, t))
+            if (cuda__conv_each(t->d, t->p, &s, visit_method, t))
                 return;
         }
 }
 
-static double cost(const struct conv_method *m)
+static double method_cost(const struct conv_method *m)
 {
     return m->ns * (cuda__conv_scratch(m) > CONV_GOOD_WORKSPACE ? LARGE_COST : 1.0);
 }
 
 /* Of two that are as fast: the one with less workspace, as far as it matters. */
-static bool is_better(const struct conv_method *a, const struct conv_method *b)
+static bool is_faster_method(const struct conv_method *a, const struct conv_method *b)
 {
     const size_t grain = (size_t)1 << 20;
     size_t left = cuda__conv_scratch(a) / grain, right = cuda__conv_scratch(b) / grain;
@@ -303,20 +303,21 @@ static bool is_better(const struct conv_method *a, const struct conv_method *b)
 }
 
 /* The winner's place in near[], or -1. */
-static int choose(struct tuner *t)
+static int choose_method(struct tuner *t)
 {
     double least = 0;
     int best = -1;
 
     for (int round = 0; round < FINAL_ROUNDS; round++)
         for (int i = 0; i < t->n_near && t->n_near > 1; i++)
-            if (t->near[i]->ns <= t->best_ns * NEAR && measure(t, t->near[i], 1))
+            if (t->near[i]->ns <= t->best_ns * NEAR && measure_method(t, t->near[i], 1))
                 t->best_ns = SH_MIN(t->best_ns, t->near[i]->ns);
     for (int i = 0; i < t->n_near; i++)
-        if (least == 0 || cost(t->near[i]) < least)
-            least = cost(t->near[i]);
+        if (least == 0 || method_cost(t->near[i]) < least)
+            least = method_cost(t->near[i]);
     for (int i = 0; i < t->n_near; i++)
-        if (cost(t->near[i]) <= least * SAME && (best < 0 || is_better(t->near[i], t->near[best])))
+        if (method_cost(t->near[i]) <= least * SAME &&
+            (best < 0 || is_faster_method(t->near[i], t->near[best])))
             best = i;
     return best;
 }
@@ -328,9 +329,9 @@ bool cuda__conv_fastest(struct cuda_dev *d, const struct conv_problem *p, int *n
     int best = -1;
 
     *out = NULL;
-    if (take_memory(&t)) {
+    if (take_tuner_memory(&t)) {
         try_all(&t);
-        best = choose(&t);
+        best = choose_method(&t);
     }
     for (int i = 0; i < t.n_near; i++)
         if (i == best)
@@ -338,6 +339,6 @@ bool cuda__conv_fastest(struct cuda_dev *d, const struct conv_problem *p, int *n
         else
             cuda__conv_drop(t.near[i]);
     *n_tried = t.n_tried;
-    give_memory(&t);
+    give_tuner_memory(&t);
     return *out && !t.is_short;
 }

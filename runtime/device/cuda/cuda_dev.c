@@ -34,7 +34,7 @@ struct open_dev {
     cudaEvent_t fence, join, mark;
 };
 
-static struct open_dev *dev_of(struct dev *d)
+static struct open_dev *open_dev_of(struct dev *d)
 {
     return (struct open_dev *)d;
 }
@@ -100,7 +100,7 @@ static void free_streams(struct open_dev *o)
 
 static void cuda_close(struct dev *base)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
     int64_t end = sh_clock_ns() + CUDA_CLOSE_NS;
 
     /* What is queued uses all that follows. If it waits for a ticket that does not come, only the
@@ -185,7 +185,7 @@ out:
 
 static int cuda_remap(struct dev *base, const int *fds, size_t n_fds, struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
     struct cuda_arena arena;
     int rc;
 
@@ -202,7 +202,7 @@ static int cuda_remap(struct dev *base, const int *fds, size_t n_fds, struct sh_
 
 static int cuda_own_memory(struct dev *base, size_t bytes, struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
     struct cuda_arena own = {.base = NULL};
     int rc = SH_OK;
 
@@ -235,7 +235,7 @@ static void cuda_host_unlock(struct dev *d, void *base)
 static int cuda_upload(struct dev *base, size_t off, const void *host, size_t bytes,
                        struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
 
     if (bytes == 0)
         return SH_OK;
@@ -250,7 +250,7 @@ static int cuda_upload(struct dev *base, size_t off, const void *host, size_t by
 static int cuda_fetch(struct dev *base, size_t off, const void *host, size_t bytes,
                       struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
     unsigned char *dst = o->d.arena + off;
     void *src = NULL;
     bool fits = (((uintptr_t)dst | (uintptr_t)host | bytes) & 15) == 0;
@@ -268,7 +268,7 @@ static int cuda_fetch(struct dev *base, size_t off, const void *host, size_t byt
 
 static int cuda_download(struct dev *base, void *host, size_t off, size_t bytes, struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
 
     if (bytes == 0)
         return SH_OK;
@@ -281,7 +281,7 @@ static int cuda_download(struct dev *base, void *host, size_t off, size_t bytes,
 
 static int cuda_fill(struct dev *base, size_t off, int byte, size_t bytes, struct sh_err *err)
 {
-    struct cuda_dev *d = &dev_of(base)->d;
+    struct cuda_dev *d = &open_dev_of(base)->d;
 
     if (bytes == 0)
         return SH_OK;
@@ -291,7 +291,7 @@ static int cuda_fill(struct dev *base, size_t off, int byte, size_t bytes, struc
 
 static int cuda_move(struct dev *base, size_t dst, size_t src, size_t bytes, struct sh_err *err)
 {
-    struct cuda_dev *d = &dev_of(base)->d;
+    struct cuda_dev *d = &open_dev_of(base)->d;
 
     if (bytes == 0)
         return SH_OK;
@@ -305,7 +305,7 @@ static int cuda_move(struct dev *base, size_t dst, size_t src, size_t bytes, str
 static int cuda_prefetch(struct dev *base, size_t off, const void *host, size_t bytes,
                          struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
 
     if (bytes == 0)
         return SH_OK;
@@ -325,14 +325,14 @@ static int order(cudaStream_t first, cudaStream_t second, cudaEvent_t here, stru
 
 static int cuda_prefetch_fence(struct dev *base, struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
 
     return order(o->d.stream, o->ahead, o->fence, err);
 }
 
 static int cuda_prefetch_join(struct dev *base, struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
 
     return order(o->ahead, o->d.stream, o->join, err);
 }
@@ -349,7 +349,7 @@ static bool cuda_has_ticket(const struct dev *base, uint32_t slot, uint32_t valu
 static int cuda_wait(struct dev *base, uint32_t slot, uint32_t value, int64_t timeout_ms,
                      struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
 
     (void)timeout_ms; /* see the top */
     if (!o->tickets.shm.base)
@@ -365,7 +365,7 @@ static int cuda_wait(struct dev *base, uint32_t slot, uint32_t value, int64_t ti
 
 static int cuda_sync(struct dev *base, struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
     int rc = cuda__check(cudaStreamSynchronize(o->d.stream), "run on the device", err);
 
     if (!rc && o->is_ahead)
@@ -379,14 +379,14 @@ static int cuda_sync(struct dev *base, struct sh_err *err)
 
 static int cuda_mark(struct dev *base, struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
 
     return cuda__check(cudaEventRecord(o->mark, o->d.stream), "mark a place in a stream", err);
 }
 
 static int cuda_sync_mark(struct dev *base, struct sh_err *err)
 {
-    struct open_dev *o = dev_of(base);
+    struct open_dev *o = open_dev_of(base);
     int rc = cuda__check(cudaEventSynchronize(o->mark), "run on the device", err);
 
     if (!rc)
@@ -397,7 +397,7 @@ static int cuda_sync_mark(struct dev *base, struct sh_err *err)
 /* Each call leaves an event behind what was enqueued so far. */
 static int cuda_throttle(struct dev *base, uint32_t n, struct sh_err *err)
 {
-    struct cuda_dev *d = &dev_of(base)->d;
+    struct cuda_dev *d = &open_dev_of(base)->d;
     uint64_t allowed = SH_MIN(n, CUDA_MAX_QUEUED - 1), last = d->n_queued;
     int rc =
         cuda__check(cudaEventRecord(d->queue[last % CUDA_MAX_QUEUED], d->stream), "queue", err);

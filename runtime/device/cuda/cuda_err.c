@@ -47,8 +47,8 @@ static int class_of(int code)
 }
 
 /* `why` may reach a tenant; `name` is for the log. */
-static int fail(struct sh_err *err, int rc, int native, const char *what, const char *why,
-                const char *name)
+static int fail_library(struct sh_err *err, int rc, int native, const char *what, const char *why,
+                        const char *name)
 {
     bool is_first = err && err->rc == SH_OK;
 
@@ -66,7 +66,8 @@ int cuda__check(cudaError_t e, const char *what, struct sh_err *err)
     if (e == cudaSuccess)
         return SH_OK;
     cudaGetLastError(); /* or the next launch would be blamed for it */
-    return fail(err, class_of((int)e), (int)e, what, cudaGetErrorString(e), cudaGetErrorName(e));
+    return fail_library(err, class_of((int)e), (int)e, what, cudaGetErrorString(e),
+                        cudaGetErrorName(e));
 }
 
 int cuda__no_memory(size_t bytes, struct sh_err *err)
@@ -88,7 +89,7 @@ int cuda__check_drv(CUresult e, const char *what, struct sh_err *err)
         return SH_OK;
     cuGetErrorString(e, &why);
     cuGetErrorName(e, &name);
-    return fail(err, class_of((int)e), (int)e, what, why, name);
+    return fail_library(err, class_of((int)e), (int)e, what, why, name);
 }
 
 /* A library hides what became of the context behind a code of its own. */
@@ -116,7 +117,7 @@ int cuda__check_dnn(cudnnStatus_t e, const char *what, struct sh_err *err)
     else if (CUDNN_STATUS_CATEGORY(e) == CUDNN_STATUS_NOT_SUPPORTED)
         rc = SH_E_UNSUPPORTED;
     cudnnGetLastErrorString(detail, sizeof(detail));
-    return fail(err, rc, (int)e, what, cudnnGetErrorString(e), detail);
+    return fail_library(err, rc, (int)e, what, cudnnGetErrorString(e), detail);
 }
 
 int cuda__check_blas(cublasStatus_t e, const char *what, struct sh_err *err)
@@ -129,10 +130,11 @@ int cuda__check_blas(cublasStatus_t e, const char *what, struct sh_err *err)
         rc = SH_E_DEVMEM;
     else if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_ARCH_MISMATCH)
         rc = SH_E_UNSUPPORTED;
-    return fail(err, rc, (int)e, what, cublasLtGetStatusString(e), cublasLtGetStatusName(e));
+    return fail_library(err, rc, (int)e, what, cublasLtGetStatusString(e),
+                        cublasLtGetStatusName(e));
 }
 
-static void describe(const struct cuda_call *c, char *out, size_t size)
+static void describe_call(const struct cuda_call *c, char *out, size_t size)
 {
     snprintf(out, size, "run %s (node \"%.100s\")", dev_op_name(c->op->kind),
              c->op->name ? c->op->name : "");
@@ -142,7 +144,7 @@ int cuda__launch_failed(const struct cuda_call *c, CUresult e, struct sh_err *er
 {
     char what[160];
 
-    describe(c, what, sizeof(what));
+    describe_call(c, what, sizeof(what));
     return cuda__check_drv(e, what, err);
 }
 
@@ -153,6 +155,7 @@ int cuda__launched(const struct cuda_call *c, struct sh_err *err)
 
     if (e == cudaSuccess)
         return SH_OK;
-    describe(c, what, sizeof(what));
-    return fail(err, class_of((int)e), (int)e, what, cudaGetErrorString(e), cudaGetErrorName(e));
+    describe_call(c, what, sizeof(what));
+    return fail_library(err, class_of((int)e), (int)e, what, cudaGetErrorString(e),
+                        cudaGetErrorName(e));
 }

@@ -20,7 +20,7 @@ const char *cuda__debug_fault_file(void)
 }
 
 /* The first line; empty if there is no file. */
-static void read_line(const char *path, char *out, size_t size)
+static void read_fault_line(const char *path, char *out, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? 0 : read(fd, out, size - 1);
@@ -36,7 +36,7 @@ int cuda__debug_fault(const struct cuda_plan *p, struct sh_err *err)
     const struct cuda_dev *d = cuda__dev(p);
     char text[32], *space;
 
-    read_line(d->debug_fault, text, sizeof(text));
+    read_fault_line(d->debug_fault, text, sizeof(text));
     space = strchr(text, ' ');
     if (!space || strcmp(space + 1, p->is_training ? "train" : "run") != 0)
         return SH_OK;

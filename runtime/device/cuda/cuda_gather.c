@@ -36,7 +36,7 @@ static int gather_new(struct cuda_build *b, uint32_t table, uint32_t indices, ui
 }
 
 /* All operands row-major, each in the type that it has. */
-static int take_plain(struct cuda_build *b)
+static int take_plain_table(struct cuda_build *b)
 {
     int rc = cuda__in_plain(b, 0);
 
@@ -63,12 +63,12 @@ int cuda__gather(struct cuda_build *b)
     int rc = gather_new(b, op->in[0], op->in[1], op->out[0], &g);
 
     if (!rc)
-        rc = take_plain(b);
+        rc = take_plain_table(b);
     b->co->run = run_gather;
     return rc;
 }
 
-static int run_bwd(const struct cuda_call *c, struct sh_err *err)
+static int run_gather_bwd(const struct cuda_call *c, struct sh_err *err)
 {
     const struct k_operand d_y = cuda__operand_in(c, 1), d_table = cuda__operand_out(c, 0);
     struct k_gather *g = c->aux;
@@ -91,7 +91,7 @@ int cuda__gather_bwd(struct cuda_build *b)
         rc = cuda__refuse(b, SH_E_UNSUPPORTED, "%lld rows of %lld elements are too many",
                           (long long)(g->outer * g->n_index), (long long)g->inner);
     if (!rc)
-        rc = take_plain(b);
-    b->co->run = run_bwd;
+        rc = take_plain_table(b);
+    b->co->run = run_gather_bwd;
     return rc;
 }

@@ -9,8 +9,8 @@
 #include "runtime/device/cuda/cuda.h"
 #include "runtime/device/cuda/cuda_mem.h"
 
-static struct dev_range range_of(const struct cuda_plan *p, const struct dev_bases *b,
-                                 uint32_t from, uint32_t to)
+static struct dev_range launch_range(const struct cuda_plan *p, const struct dev_bases *b,
+                                     uint32_t from, uint32_t to)
 {
     return (struct dev_range){.arena = cuda__dev(p)->arena,
                               .image = b->image,
@@ -22,7 +22,7 @@ static struct dev_range range_of(const struct cuda_plan *p, const struct dev_bas
 bool cuda__graph_launch(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                         int *rc, struct sh_err *err)
 {
-    const struct dev_range r = range_of(p, b, from, to);
+    const struct dev_range r = launch_range(p, b, from, to);
     cudaGraphExec_t exec = p->graphs ? dev_prepared_find(p->graphs, &r) : NULL;
 
     if (!exec)
@@ -31,8 +31,8 @@ bool cuda__graph_launch(struct cuda_plan *p, const struct dev_bases *b, uint32_t
     return true;
 }
 
-static int capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
-                   cudaGraphExec_t *out, struct sh_err *err)
+static int capture_ops(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                       cudaGraphExec_t *out, struct sh_err *err)
 {
     cudaStream_t s = cuda__dev(p)->stream;
     cudaGraph_t graph = NULL;
@@ -59,7 +59,7 @@ static int capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t from
 }
 
 /* TAKES exec, which may be running. NULL is allowed. */
-static void destroy(const struct cuda_plan *p, cudaGraphExec_t exec)
+static void destroy_exec(const struct cuda_plan *p, cudaGraphExec_t exec)
 {
     if (exec && cuda__wait_idle(cuda__dev(p)->stream, sh_clock_ns() + CUDA_CLOSE_NS))
         cudaGraphExecDestroy(exec);
@@ -68,7 +68,7 @@ static void destroy(const struct cuda_plan *p, cudaGraphExec_t exec)
 int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                         struct sh_err *err)
 {
-    const struct dev_range r = range_of(p, b, from, to);
+    const struct dev_range r = launch_range(p, b, from, to);
     cudaGraphExec_t exec = NULL;
     int rc = SH_OK;
 
@@ -76,8 +76,8 @@ int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t
         rc = dev_prepared_new(&p->base.dev->prepared, &p->graphs, err);
     if (rc || dev_prepared_find(p->graphs, &r))
         return rc;
-    rc = capture(p, b, from, to, &exec, err);
-    destroy(p, rc ? exec : dev_prepared_add(p->graphs, &r, exec));
+    rc = capture_ops(p, b, from, to, &exec, err);
+    destroy_exec(p, rc ? exec : dev_prepared_add(p->graphs, &r, exec));
     return rc;
 }
 
@@ -86,7 +86,7 @@ void cuda__graphs_free(struct cuda_plan *p)
     cudaGraphExec_t exec;
 
     while (p->graphs && (exec = dev_prepared_pop(p->graphs)))
-        destroy(p, exec);
+        destroy_exec(p, exec);
     dev_prepared_free(p->graphs);
     p->graphs = NULL;
 }

@@ -54,7 +54,7 @@ static int run_each(const struct cuda_call *c, struct sh_err *err)
 }
 
 /* Everything row-major in the type that it has; the loss itself and weights are F32. */
-static int take_loss(struct cuda_build *b)
+static int take_loss_op(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->out[1]};
@@ -79,7 +79,7 @@ int cuda__loss_xent(struct cuda_build *b)
         return cuda__refuse(b, SH_E_UNSUPPORTED, "more labels than %d in a step", INT32_MAX);
     cuda__scratch(b, k_loss_xent_scratch(dev_tensor_elements(cuda__t(b, b->op->in[1]))));
     b->co->run = run_xent;
-    return take_loss(b);
+    return take_loss_op(b);
 }
 
 int cuda__loss_each(struct cuda_build *b)
@@ -90,21 +90,21 @@ int cuda__loss_each(struct cuda_build *b)
         return rc;
     cuda__scratch(b, k_loss_each_scratch(dev_tensor_elements(cuda__t(b, b->op->in[0]))));
     b->co->run = run_each;
-    return take_loss(b);
+    return take_loss_op(b);
 }
 
 /* ------------------------------------------------------------------ dropout */
 
 #define DROPOUT_MAX ((int64_t)INT32_MAX * 2048) /* elements of a grid of blocks */
 
-static int64_t elements(const struct cuda_call *c)
+static int64_t loss_elements(const struct cuda_call *c)
 {
     return dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[0]]);
 }
 
 static int run_dropout(const struct cuda_call *c, struct sh_err *err)
 {
-    struct k_dropout d = {.n = elements(c),
+    struct k_dropout d = {.n = loss_elements(c),
                           .step = c->step,
                           .seed = c->op->u.dropout.seed,
                           .op = c->index,
@@ -118,7 +118,7 @@ static int run_dropout(const struct cuda_call *c, struct sh_err *err)
 
 static int run_dropout_bwd(const struct cuda_call *c, struct sh_err *err)
 {
-    k_dropout_bwd(c->stream, elements(c), dev_dropout_scale(c->op->u.dropout.ratio),
+    k_dropout_bwd(c->stream, loss_elements(c), dev_dropout_scale(c->op->u.dropout.ratio),
                   (int)cuda__stored_type(c, c->op->out[0]), c->in[0], c->in[1], c->out[0]);
     return cuda__launched(c, err);
 }

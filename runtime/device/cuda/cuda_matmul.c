@@ -123,7 +123,7 @@ static int read_lead(struct cuda_build *b, const struct dev_tensor *const t[N_MA
     return SH_OK;
 }
 
-static void take_batch(struct mm *m, bool trans_a)
+static void take_mm_batch(struct mm *m, bool trans_a)
 {
     const struct axis *last = m->n_loop ? &m->loop[m->n_loop - 1] : NULL;
     uint32_t best = 0;
@@ -146,7 +146,7 @@ static void take_batch(struct mm *m, bool trans_a)
         m->calls *= m->loop[i].n;
 }
 
-static int read_shapes(struct cuda_build *b, struct mm *m)
+static int read_matmul_shapes(struct cuda_build *b, struct mm *m)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *const t[N_MATRICES] = {cuda__t(b, op->in[0]), cuda__t(b, op->in[1]),
@@ -169,7 +169,7 @@ static int read_shapes(struct cuda_build *b, struct mm *m)
     rc = read_lead(b, t, m);
     if (rc)
         return rc;
-    take_batch(m, ta);
+    take_mm_batch(m, ta);
     if (m->calls > MAX_CALLS || m->batch.n > INT32_MAX)
         return cuda__refuse(b, SH_E_UNSUPPORTED,
                             "broadcasting needs %" PRId64
@@ -181,7 +181,7 @@ static int read_shapes(struct cuda_build *b, struct mm *m)
 /* ------------------------------------------------------------------ operands */
 
 /* One value per column of y? */
-static bool is_row(const struct dev_tensor *t, int64_t n)
+static bool is_row_of_n(const struct dev_tensor *t, int64_t n)
 {
     return t->rank > 0 && t->dims[t->rank - 1] == n && dev_tensor_elements(t) == n;
 }
@@ -214,7 +214,7 @@ static int take_bias(struct cuda_build *b, struct mm *m)
 
     if (bias == DEV_NONE)
         return SH_OK;
-    if (!is_row(cuda__t(b, bias), m->n))
+    if (!is_row_of_n(cuda__t(b, bias), m->n))
         return add_late(b, m, 2);
     m->bias_type = cuda__form(b, bias).type;
     if (m->bias_type != m->y_type && b->plan->tensors[bias].space == CUDA_STATE) {
@@ -256,7 +256,7 @@ static void take_act(const struct cuda_build *b, struct mm *m)
         m->late_act = true;
 }
 
-static int take_operands(struct cuda_build *b, struct mm *m)
+static int take_mm_operands(struct cuda_build *b, struct mm *m)
 {
     const struct dev_op *op = b->op;
     const struct cuda_form in = {b->plan->compute, CUDA_PLAIN};
@@ -322,7 +322,7 @@ static cublasStatus_t make_layout(struct mm *m, int which, enum cuda_type type, 
     return s;
 }
 
-static int describe(struct cuda_build *b, struct mm *m)
+static int describe_mm(struct cuda_build *b, struct mm *m)
 {
     const bool ta = b->op->u.matmul.trans_a, tb = b->op->u.matmul.trans_b;
     const cublasOperation_t op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -382,7 +382,7 @@ static cublasStatus_t all_calls(const struct mm *m, const struct cuda_dev *d, co
     return s;
 }
 
-static int run(const struct cuda_call *c, struct sh_err *err)
+static int run_mm(const struct cuda_call *c, struct sh_err *err)
 {
     const struct mm *m = c->aux;
     const struct dev_op *op = c->op;
@@ -491,7 +491,7 @@ static void trial_fini(struct trial *t)
     cudaFree(t->mem);
 }
 
-static size_t take(size_t *at, size_t bytes)
+static size_t take_trial_bytes(size_t *at, size_t bytes)
 {
     size_t from = *at;
 
@@ -510,11 +510,11 @@ static bool trial_init(const struct cuda_build *b, const struct mm *m, struct tr
         SH_ALIGN_UP((size_t)dev_tensor_elements(cuda__t(b, t_in[1])) * in, (size_t)DEV_ALIGN);
     if (b->plan->tensors[t_in[1]].space != CUDA_WORK)
         t->copies = SH_MIN(SH_MAX(COLD_BYTES / t->w_bytes, (size_t)1), (size_t)MAX_COPIES);
-    t->a = take(&all, (size_t)dev_tensor_elements(cuda__t(b, t_in[0])) * in);
-    t->w = take(&all, t->w_bytes * t->copies);
-    t->bias = take(&all, (size_t)m->n * sizeof(float));
-    t->y = take(&all, (size_t)dev_tensor_elements(cuda__t(b, b->op->out[0])) * out);
-    t->workspace = take(&all, MAX_WORKSPACE);
+    t->a = take_trial_bytes(&all, (size_t)dev_tensor_elements(cuda__t(b, t_in[0])) * in);
+    t->w = take_trial_bytes(&all, t->w_bytes * t->copies);
+    t->bias = take_trial_bytes(&all, (size_t)m->n * sizeof(float));
+    t->y = take_trial_bytes(&all, (size_t)dev_tensor_elements(cuda__t(b, b->op->out[0])) * out);
+    t->workspace = take_trial_bytes(&all, MAX_WORKSPACE);
     if (cudaMalloc((void **)&t->mem, all) == cudaSuccess &&
         cudaMemsetAsync(t->mem, 0, all, cuda__dev(b->plan)->stream) == cudaSuccess &&
         cudaEventCreate(&t->from) == cudaSuccess && cudaEventCreate(&t->to) == cudaSuccess)
@@ -537,7 +537,7 @@ static bool run_trial(const struct cuda_build *b, const struct mm *m, const stru
 }
 
 /* Milliseconds of TRIAL_RUNS runs with m->algo; negative: it cannot run. */
-static float measure(const struct cuda_build *b, const struct mm *m, const struct trial *t)
+static float measure_trial(const struct cuda_build *b, const struct mm *m, const struct trial *t)
 {
     cudaStream_t s = cuda__dev(b->plan)->stream;
     float best = -1, ms = 0;
@@ -560,8 +560,8 @@ static float measure(const struct cuda_build *b, const struct mm *m, const struc
 /* *best: which of the proposals is the fastest; the first where that cannot be found out, which is
  * as good an answer: the others shall choose the same. false: there was no memory to find out now,
  * and another worker may have it. */
-static bool fastest(struct cuda_build *b, struct mm *m, const cublasLtMatmulHeuristicResult_t *all,
-                    int n, int *best)
+static bool fastest_trial(struct cuda_build *b, struct mm *m,
+                          const cublasLtMatmulHeuristicResult_t *all, int n, int *best)
 {
     struct trial t;
     float first = -1, best_ms = -1;
@@ -576,7 +576,7 @@ static bool fastest(struct cuda_build *b, struct mm *m, const cublasLtMatmulHeur
 
         m->algo = all[i].algo;
         m->workspace = all[i].workspaceSize;
-        ms = measure(b, m, &t);
+        ms = measure_trial(b, m, &t);
         if (i == 0)
             first = ms;
         if (ms >= 0 && (best_ms < 0 || ms < best_ms)) {
@@ -594,7 +594,7 @@ static bool fastest(struct cuda_build *b, struct mm *m, const cublasLtMatmulHeur
 
 /* ------------------------------------------------------------------ the tuning file */
 
-static void make_key(const struct cuda_build *b, const struct mm *m, char out[CUDA_TUNE_KEY])
+static void make_mm_key(const struct cuda_build *b, const struct mm *m, char out[CUDA_TUNE_KEY])
 {
     int n =
         snprintf(out, CUDA_TUNE_KEY,
@@ -626,7 +626,7 @@ static bool recall(const struct cuda_build *b, struct mm *m, const char *choice)
     return true;
 }
 
-static void remember(const struct cuda_build *b, const struct mm *m, const char *key)
+static void remember_mm(const struct cuda_build *b, const struct mm *m, const char *key)
 {
     char choice[CUDA_TUNE_CHOICE] = "";
 
@@ -636,7 +636,7 @@ static void remember(const struct cuda_build *b, const struct mm *m, const char 
 }
 
 /* *found: false if cublasLt has nothing for this problem and epilogue. */
-static int choose(struct cuda_build *b, struct mm *m, bool *found)
+static int choose_algo(struct cuda_build *b, struct mm *m, bool *found)
 {
     const struct cuda_dev *d = cuda__dev(b->plan);
     struct cuda_tune *tune = d->deterministic ? NULL : d->tune; /* else numbers hang on a file */
@@ -647,7 +647,7 @@ static int choose(struct cuda_build *b, struct mm *m, bool *found)
     int n, best = 0, rc;
 
     *found = true;
-    make_key(b, m, key);
+    make_mm_key(b, m, key);
     if (cuda_tune_find(tune, key, &known)) {
         is_known = strlen(known.choice) >= 17 * ALGO_WORDS - 1 && recall(b, m, known.choice);
         free(known.blob);
@@ -659,11 +659,11 @@ static int choose(struct cuda_build *b, struct mm *m, bool *found)
     if (rc || n == 0)
         return rc;
     if (tune)
-        is_final = fastest(b, m, all, n, &best);
+        is_final = fastest_trial(b, m, all, n, &best);
     m->algo = all[best].algo;
     m->workspace = all[best].workspaceSize;
     if (is_final)
-        remember(b, m, key);
+        remember_mm(b, m, key);
     return SH_OK;
 }
 
@@ -693,17 +693,17 @@ int cuda__matmul(struct cuda_build *b)
     cuda__aux(b, m, mm_free);
     rc = cuda__need_f32(b, all, SH_ARRAY_LEN(all));
     if (!rc)
-        rc = read_shapes(b, m);
+        rc = read_matmul_shapes(b, m);
     if (!rc)
-        rc = take_operands(b, m);
+        rc = take_mm_operands(b, m);
     if (!rc)
-        rc = describe(b, m);
+        rc = describe_mm(b, m);
     if (!rc)
-        rc = choose(b, m, &found);
+        rc = choose_algo(b, m, &found);
     if (!rc && !found && m->epilogue) {
         rc = without_epilogue(b, m);
         if (!rc)
-            rc = choose(b, m, &found);
+            rc = choose_algo(b, m, &found);
     }
     if (!rc && !found)
         rc = cuda__refuse(b, SH_E_UNSUPPORTED, "cuBLASLt has no product for these shapes");
@@ -711,6 +711,6 @@ int cuda__matmul(struct cuda_build *b)
         return rc;
     if (m->workspace)
         cuda__scratch(b, m->workspace);
-    b->co->run = run;
+    b->co->run = run_mm;
     return SH_OK;
 }

@@ -109,7 +109,7 @@ static struct lane *lane_of(struct dev_mem *m, uint32_t lane)
     return &mem_of(m)->lanes[lane];
 }
 
-static int check_room(const struct lane *l, struct sh_err *err)
+static int check_lane_room(const struct lane *l, struct sh_err *err)
 {
     uint32_t i = (uint32_t)(l - l->mem->lanes);
     uint32_t done = __atomic_load_n(&l->mem->notes[i], __ATOMIC_RELAXED);
@@ -121,7 +121,7 @@ static int check_room(const struct lane *l, struct sh_err *err)
 }
 
 /* After a command: now and then the device notes in host memory how far the lane is. */
-static int count(struct lane *l, struct sh_err *err)
+static int count_in_lane(struct lane *l, struct sh_err *err)
 {
     uint32_t i = (uint32_t)(l - l->mem->lanes);
 
@@ -138,14 +138,14 @@ int cuda__mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t of
     struct lane *l = lane_of(m, lane);
     unsigned char *at = mem_of(m)->arena.base + off;
     cudaError_t e;
-    int rc = check_room(l, err);
+    int rc = check_lane_room(l, err);
 
     if (rc || bytes == 0)
         return rc;
     e = dir == DEV_H2D ? cudaMemcpyAsync(at, host, bytes, cudaMemcpyHostToDevice, l->stream)
                        : cudaMemcpyAsync(host, at, bytes, cudaMemcpyDeviceToHost, l->stream);
     rc = cuda__check(e, "enqueue a copy", err);
-    return rc ? rc : count(l, err);
+    return rc ? rc : count_in_lane(l, err);
 }
 
 static int copy_within(struct lane *l, unsigned char *dst, const unsigned char *src, size_t bytes,
@@ -166,7 +166,7 @@ int cuda__mem_move(struct dev_mem *m, uint32_t lane, size_t dst_off, size_t src_
     size_t distance = dst_off > src_off ? dst_off - src_off : src_off - dst_off;
     bool bounces = distance < bytes && distance < BOUNCE / 2;
     size_t piece = bounces ? BOUNCE : distance;
-    int rc = check_room(l, err);
+    int rc = check_lane_room(l, err);
 
     if (rc || bytes == 0 || distance == 0)
         return rc;
@@ -180,26 +180,26 @@ int cuda__mem_move(struct dev_mem *m, uint32_t lane, size_t dst_off, size_t src_
         if (!rc && bounces)
             rc = copy_within(l, dst + off, l->bounce, n, err);
     }
-    return rc ? rc : count(l, err);
+    return rc ? rc : count_in_lane(l, err);
 }
 
 int cuda__mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, struct sh_err *err)
 {
     struct lane *l = lane_of(m, lane);
-    int rc = check_room(l, err);
+    int rc = check_lane_room(l, err);
 
     if (rc || bytes == 0)
         return rc;
     rc = cuda__check(cudaMemsetAsync(mem_of(m)->arena.base + off, 0, bytes, l->stream),
                      "enqueue a scrub", err);
-    return rc ? rc : count(l, err);
+    return rc ? rc : count_in_lane(l, err);
 }
 
 int cuda__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
                      struct sh_err *err)
 {
     struct lane *l = lane_of(m, lane);
-    int rc = check_room(l, err);
+    int rc = check_lane_room(l, err);
 
     /* By default the write comes after all that the stream did before it, for other processes and
      * the CPU too. */
@@ -208,7 +208,7 @@ int cuda__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t v
             cuStreamWriteValue32(l->stream, mem_of(m)->tickets.device + slot * sizeof(uint32_t),
                                  value, CU_STREAM_WRITE_VALUE_DEFAULT),
             "enqueue a ticket", err);
-    return rc ? rc : count(l, err);
+    return rc ? rc : count_in_lane(l, err);
 }
 
 /* Only this thread adds cookies, and only on_mark() takes them: the launch hands one over, and what
@@ -216,7 +216,7 @@ int cuda__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t v
 int cuda__mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)
 {
     struct lane *l = lane_of(m, lane);
-    int rc = check_room(l, err);
+    int rc = check_lane_room(l, err);
 
     if (!rc)
         rc = dev_marks_promise(&l->mem->marks, err);
@@ -233,7 +233,7 @@ int cuda__mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_
         dev_marks_withdraw(&l->mem->marks);
         return rc;
     }
-    return count(l, err);
+    return count_in_lane(l, err);
 }
 
 /* ------------------------------------------------------------------ host memory */
@@ -351,7 +351,7 @@ out:
     return rc;
 }
 
-static bool is_idle(const struct cuda_mem *m)
+static bool are_lanes_idle(const struct cuda_mem *m)
 {
     int64_t end = sh_clock_ns() + CUDA_CLOSE_NS;
     bool idle = true;
@@ -377,7 +377,7 @@ void cuda__mem_close(struct dev_mem *base)
     struct cuda_mem *m = base ? mem_of(base) : NULL;
 
     /* What the device may still touch must stay: then only the end of the process frees it. */
-    if (!m || !is_idle(m))
+    if (!m || !are_lanes_idle(m))
         return;
     for (uint32_t i = 0; i < m->base.n_lanes; i++)
         stop_lane(&m->lanes[i]);

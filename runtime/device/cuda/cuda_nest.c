@@ -153,7 +153,7 @@ void *cuda__aux_new(struct cuda_build *b, size_t bytes, int *rc)
     return aux;
 }
 
-static struct k_operand operand(const struct cuda_call *c, void *p, uint32_t tensor)
+static struct k_operand nest_operand(const struct cuda_call *c, void *p, uint32_t tensor)
 {
     enum cuda_type type = tensor == DEV_NONE ? CUDA_T_F32 : cuda__stored_type(c, tensor);
 
@@ -162,10 +162,10 @@ static struct k_operand operand(const struct cuda_call *c, void *p, uint32_t ten
 
 struct k_operand cuda__operand_in(const struct cuda_call *c, uint32_t slot)
 {
-    return operand(c, c->in[slot], cuda__opt_in(c->op, slot));
+    return nest_operand(c, c->in[slot], cuda__opt_in(c->op, slot));
 }
 
 struct k_operand cuda__operand_out(const struct cuda_call *c, uint32_t slot)
 {
-    return operand(c, c->out[slot], cuda__opt_out(c->op, slot));
+    return nest_operand(c, c->out[slot], cuda__opt_out(c->op, slot));
 }

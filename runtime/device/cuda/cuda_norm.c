@@ -91,7 +91,7 @@ static int layernorm_new(struct cuda_build *b, struct layernorm **out)
 }
 
 /* F32, with this many elements; DEV_NONE passes. */
-static int has(struct cuda_build *b, uint32_t tensor, int64_t n)
+static int has_elements(struct cuda_build *b, uint32_t tensor, int64_t n)
 {
     int rc = cuda__need_f32(b, &tensor, 1);
 
@@ -130,9 +130,9 @@ int cuda__layernorm(struct cuda_build *b)
     int rc = layernorm_new(b, &l);
 
     for (int i = 0; i < 4 && !rc; i++)
-        rc = has(b, all[i], i == 1 || i == 2 ? l->n : l->rows * l->n);
+        rc = has_elements(b, all[i], i == 1 || i == 2 ? l->n : l->rows * l->n);
     for (uint32_t i = 1; i < 3 && !rc; i++)
-        rc = has(b, cuda__opt_out(op, i), l->rows);
+        rc = has_elements(b, cuda__opt_out(op, i), l->rows);
     for (uint32_t i = 0; i < 3 && !rc; i++)
         rc = cuda__in_plain(b, i);
     if (!rc)
@@ -175,11 +175,11 @@ int cuda__layernorm_bwd(struct cuda_build *b)
     int rc = layernorm_new(b, &l);
 
     for (int i = 0; i < 4 && !rc; i++)
-        rc = has(b, all[i], i == 2 ? l->n : l->rows * l->n);
+        rc = has_elements(b, all[i], i == 2 ? l->n : l->rows * l->n);
     for (uint32_t i = 3; i < 5 && !rc; i++)
-        rc = has(b, op->in[i], l->rows);
+        rc = has_elements(b, op->in[i], l->rows);
     for (uint32_t i = 1; i < 3 && !rc; i++)
-        rc = has(b, cuda__opt_out(op, i), l->n);
+        rc = has_elements(b, cuda__opt_out(op, i), l->n);
     for (uint32_t i = 0; i < 5 && !rc; i++)
         rc = i < 3 ? cuda__in_plain(b, i) : cuda__in(b, i, cuda__plain(CUDA_T_F32));
     if (!rc)

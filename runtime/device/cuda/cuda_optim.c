@@ -30,7 +30,7 @@ static uint32_t squares_of(const struct dev_op *op)
 }
 
 /* What depends on the step. */
-static void take_turn(const struct cuda_call *c, struct k_optim *o)
+static void take_update_turn(const struct cuda_call *c, struct k_optim *o)
 {
     const double t = (double)c->turn.update + 1;
     const uint32_t squares = squares_of(c->op), scaler = dev_op_scaler(c->op);
@@ -49,7 +49,7 @@ static void take_turn(const struct cuda_call *c, struct k_optim *o)
     }
 }
 
-static int run_batch(const struct cuda_call *c, struct sh_err *err)
+static int run_optim_batch(const struct cuda_call *c, struct sh_err *err)
 {
     struct batch *b = c->aux;
     struct k_optim *o = &b->o;
@@ -67,14 +67,14 @@ static int run_batch(const struct cuda_call *c, struct sh_err *err)
         o->items[i].v = t[3] == DEV_NONE ? NULL : cuda__ptr(c, t[3]);
     }
     if (o->kind != K_OPTIM_COPY)
-        take_turn(c, o);
+        take_update_turn(c, o);
     k_optim_update(c->stream, o, b->n_pieces);
     return cuda__launched(c, err);
 }
 
 /* ------------------------------------------------------------------ one operation */
 
-static void slots_of(const struct dev_op *op, uint32_t slots[static OPTIM_SLOTS])
+static void optim_slots(const struct dev_op *op, uint32_t slots[static OPTIM_SLOTS])
 {
     for (uint32_t i = 0; i < OPTIM_SLOTS; i++)
         slots[i] = cuda__opt_in(op, i);
@@ -92,7 +92,7 @@ static int check_op(struct cuda_build *b, const struct dev_op *op, struct k_opti
     const struct dev_tensor *p, *g;
     struct cuda_form f;
 
-    slots_of(op, slots);
+    optim_slots(op, slots);
     p = cuda__t(b, slots[0]);
     g = cuda__t(b, slots[1]);
     f = cuda__form(b, slots[1]);
@@ -152,7 +152,7 @@ static bool is_independent(const struct cuda_build *b, const uint32_t *slots, ui
     return true;
 }
 
-static void collect(struct cuda_build *b, struct batch *t, uint8_t *marks)
+static void collect_items(struct cuda_build *b, struct batch *t, uint8_t *marks)
 {
     const struct dev_graph *g = b->plan->base.g;
     struct k_optim *o = &t->o;
@@ -168,7 +168,7 @@ static void collect(struct cuda_build *b, struct batch *t, uint8_t *marks)
         if (!same_numbers(b->op, op) || check_op(&quiet, op, item))
             return;
         pieces = k_optim_pieces(item);
-        slots_of(op, slots);
+        optim_slots(op, slots);
         if (o->n_items > 0 && (t->n_pieces + pieces) * K_OPTIM_PIECE > MAX_ELEMENTS)
             return;
         if (pieces > INT32_MAX - (int64_t)t->n_pieces || !is_independent(b, slots, marks))
@@ -185,12 +185,12 @@ static bool is_done_before(const struct cuda_build *b)
         const struct cuda_op *co = &b->plan->ops[i];
 
         if (co->run)
-            return co->run == run_batch && ((const struct batch *)co->aux)->end > b->index;
+            return co->run == run_optim_batch && ((const struct batch *)co->aux)->end > b->index;
     }
     return false;
 }
 
-static int build(struct cuda_build *b, enum k_optim_kind kind)
+static int build_optim(struct cuda_build *b, enum k_optim_kind kind)
 {
     const struct dev_op *op = b->op;
     bool is_decoupled = kind == K_OPTIM_ADAM && op->u.optim.decoupled;
@@ -221,37 +221,37 @@ static int build(struct cuda_build *b, enum k_optim_kind kind)
         t->o.nesterov = op->u.optim.nesterov;
         t->o.has_momentum = cuda__opt_in(op, 2) != DEV_NONE;
     }
-    collect(b, t, marks);
+    collect_items(b, t, marks);
     free(marks);
     cuda__aux(b, t, free);
     if (t->o.n_items == 0)
         return cuda__refuse(b, SH_E_TOOBIG, "\"%s\" is too large", cuda__t(b, op->in[0])->name);
-    b->co->run = run_batch;
+    b->co->run = run_optim_batch;
     b->co->by_step = kind != K_OPTIM_COPY;
     return SH_OK;
 }
 
 int cuda__accum(struct cuda_build *b)
 {
-    return build(b, K_OPTIM_ADD);
+    return build_optim(b, K_OPTIM_ADD);
 }
 
 int cuda__ema(struct cuda_build *b)
 {
-    return build(b, K_OPTIM_EMA);
+    return build_optim(b, K_OPTIM_EMA);
 }
 
 int cuda__sgd(struct cuda_build *b)
 {
-    return build(b, K_OPTIM_SGD);
+    return build_optim(b, K_OPTIM_SGD);
 }
 
 int cuda__adam(struct cuda_build *b)
 {
-    return build(b, K_OPTIM_ADAM);
+    return build_optim(b, K_OPTIM_ADAM);
 }
 
 int cuda__commit(struct cuda_build *b)
 {
-    return build(b, K_OPTIM_COPY);
+    return build_optim(b, K_OPTIM_COPY);
 }

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static uint32_t bits_of(float x)
+static uint32_t float_bits(float x)
 {
     uint32_t u;
 
@@ -24,15 +24,15 @@ static float float_of(uint32_t u)
 /* Round to nearest, ties to even; finite values beyond the range become the largest. */
 static uint16_t to_f16(float x)
 {
-    uint32_t u = bits_of(x), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    uint32_t u = float_bits(x), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
 
     if (a > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u);
     if (a == 0x7f800000u)
         return (uint16_t)(sign | 0x7c00u);
-    if (a >= bits_of(65520.0f))
+    if (a >= float_bits(65520.0f))
         return (uint16_t)(sign | 0x7bffu);
-    if (a < bits_of(6.103515625e-5f)) /* below the smallest normal: a multiple of 2^-24 */
+    if (a < float_bits(6.103515625e-5f)) /* below the smallest normal: a multiple of 2^-24 */
         return (uint16_t)(sign | (uint32_t)lrintf(fabsf(x) * 16777216.0f));
     a += 0xfffu + (a >> 13 & 1u);
     return (uint16_t)(sign | ((a - (112u << 23)) >> 13));
@@ -45,13 +45,13 @@ static float from_f16(uint16_t h)
     if (e == 31)
         return float_of(sign | 0x7f800000u | m << 13);
     if (e == 0)
-        return float_of(sign | bits_of((float)m * 5.9604644775390625e-8f));
+        return float_of(sign | float_bits((float)m * 5.9604644775390625e-8f));
     return float_of(sign | (e + 112u) << 23 | m << 13);
 }
 
 static uint16_t to_bf16(float x)
 {
-    uint32_t u = bits_of(x), a = u & 0x7fffffffu;
+    uint32_t u = float_bits(x), a = u & 0x7fffffffu;
 
     if (a > 0x7f800000u)
         return (uint16_t)(u >> 16 | 0x40u);
@@ -66,7 +66,8 @@ static float from_bf16(uint16_t h)
 }
 
 /* One element; n bytes wide and unchanged where the types agree. */
-static void put(enum cuda_type t, size_t n, const unsigned char *plain, unsigned char *stored)
+static void put_numbers_as(enum cuda_type t, size_t n, const unsigned char *plain,
+                           unsigned char *stored)
 {
     float x;
     uint16_t h;
@@ -80,7 +81,8 @@ static void put(enum cuda_type t, size_t n, const unsigned char *plain, unsigned
     memcpy(stored, &h, sizeof(h));
 }
 
-static void get(enum cuda_type t, size_t n, const unsigned char *stored, unsigned char *plain)
+static void get_numbers_as(enum cuda_type t, size_t n, const unsigned char *stored,
+                           unsigned char *plain)
 {
     uint16_t h;
     float x;
@@ -95,8 +97,8 @@ static void get(enum cuda_type t, size_t n, const unsigned char *stored, unsigne
 }
 
 /* dims of the plain order, merged to [outer][c][inner]; stored as [outer][inner][c] if NHWC. */
-static void convert(const struct dev_tensor *t, struct cuda_form f, const unsigned char *from,
-                    unsigned char *to, bool pack)
+static void convert_tensor(const struct dev_tensor *t, struct cuda_form f,
+                           const unsigned char *from, unsigned char *to, bool pack)
 {
     bool is_nhwc = f.layout == CUDA_NHWC && t->rank == 4;
     int64_t outer = is_nhwc ? t->dims[0] : 1, c = is_nhwc ? t->dims[1] : 1;
@@ -110,9 +112,9 @@ static void convert(const struct dev_tensor *t, struct cuda_form f, const unsign
                 size_t stored = (size_t)((o * inner + i) * c + k) * n;
 
                 if (pack)
-                    put(f.type, n, from + plain, to + stored);
+                    put_numbers_as(f.type, n, from + plain, to + stored);
                 else
-                    get(f.type, n, from + stored, to + plain);
+                    get_numbers_as(f.type, n, from + stored, to + plain);
             }
 }
 
@@ -126,7 +128,7 @@ static int convert_all(struct dev_plan *p, uint32_t tensor, const void *from, vo
     if (is_same)
         memcpy(to, from, (size_t)dev_tensor_elements(t) * cuda__type_bytes(f.type));
     else
-        convert(t, f, from, to, pack);
+        convert_tensor(t, f, from, to, pack);
     return SH_OK;
 }
 

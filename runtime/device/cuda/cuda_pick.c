@@ -3,7 +3,7 @@
 #include "runtime/device/cuda/cuda_nest.h"
 #include "runtime/device/cuda/kernels_pick.h"
 
-static int take_plain(struct cuda_build *b)
+static int take_plain_cells(struct cuda_build *b)
 {
     int rc = SH_OK;
 
@@ -28,7 +28,7 @@ static int run_nonzero(const struct cuda_call *c, struct sh_err *err)
 
 int cuda__nonzero(struct cuda_build *b)
 {
-    const int rc = take_plain(b);
+    const int rc = take_plain_cells(b);
 
     if (!rc)
         cuda__scratch(b, k_nonzero_scratch(dev_tensor_elements(cuda__t(b, b->op->in[0]))));
@@ -46,7 +46,7 @@ static int run_mask(const struct cuda_call *c, struct sh_err *err)
 int cuda__mask(struct cuda_build *b)
 {
     b->co->run = run_mask;
-    return take_plain(b);
+    return take_plain_cells(b);
 }
 
 static int run_nms(const struct cuda_call *c, struct sh_err *err)
@@ -68,7 +68,7 @@ int cuda__nms(struct cuda_build *b)
                         .batch = scores->dims[0],
                         .classes = scores->dims[1],
                         .n = scores->dims[2]};
-    rc = take_plain(b);
+    rc = take_plain_cells(b);
     if (!rc)
         cuda__scratch(b, k_nms_scratch(s));
     b->co->run = run_nms;

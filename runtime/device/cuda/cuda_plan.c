@@ -42,7 +42,7 @@ size_t cuda__type_bytes(enum cuda_type t)
 }
 
 /* dtype as the caller knows it, stored unchanged. */
-static enum cuda_type type_of(enum sh_dtype t)
+static enum cuda_type cuda_type_of(enum sh_dtype t)
 {
     static const enum cuda_type TYPES[SH_N_DTYPES] = {
         [SH_F32] = CUDA_T_F32,   [SH_F64] = CUDA_T_F64, [SH_F16] = CUDA_T_F16,
@@ -151,7 +151,7 @@ static bool spread_op(const struct dev_op *op, struct traits *t)
 }
 
 /* Along a chain of operations in one turn, in the direction of the turn. */
-static void spread(const struct dev_graph *g, struct traits *t)
+static void spread_traits(const struct dev_graph *g, struct traits *t)
 {
     bool changed = true;
 
@@ -171,7 +171,7 @@ static struct traits *collect_traits(const struct dev_graph *g, bool has_conv)
     for (uint32_t i = 0; t && i < g->n_ops; i++)
         note_op(&g->ops[i], t);
     if (t && has_conv)
-        spread(g, t);
+        spread_traits(g, t);
     for (uint32_t i = 0; t && i < g->n_tensors; i++)
         if (g->tensors[i].alias_of != DEV_NONE)
             t[i].is_aliased = t[g->tensors[i].alias_of].is_aliased = true;
@@ -185,7 +185,7 @@ static struct cuda_form form_of(const struct cuda_plan *p, const struct dev_tens
     bool is_ours = t->role == DEV_ROLE_ACT || t->role == DEV_ROLE_WEIGHT;
 
     if (t->dtype != SH_F32)
-        f.type = type_of(t->dtype);
+        f.type = cuda_type_of(t->dtype);
     else if (is_ours && !traits->is_statistic &&
              (t->rank >= 2 || (t->role == DEV_ROLE_WEIGHT && traits->is_bias)))
         f.type = p->compute;
@@ -231,7 +231,7 @@ int cuda__refuse(struct cuda_build *b, int rc, const char *fmt, ...)
     return SH_FAIL(b->err, rc, "%s (node \"%s\"): %s", dev_op_name(b->op->kind), b->op->name, text);
 }
 
-static size_t take_scratch(struct cuda_op *co, size_t bytes)
+static size_t take_op_scratch(struct cuda_op *co, size_t bytes)
 {
     size_t at = co->scratch_bytes;
 
@@ -241,7 +241,7 @@ static size_t take_scratch(struct cuda_op *co, size_t bytes)
 
 void cuda__scratch(struct cuda_build *b, size_t bytes)
 {
-    b->co->own_off = take_scratch(b->co, bytes);
+    b->co->own_off = take_op_scratch(b->co, bytes);
 }
 
 void cuda__aux(struct cuda_build *b, void *aux, void (*fn)(void *aux))
@@ -260,8 +260,8 @@ static void fill_nd(const struct dev_tensor *t, enum cuda_layout from, enum cuda
 }
 
 /* t: the tensor, or so many samples of it. */
-static int add_move(struct cuda_build *b, uint32_t slot, uint32_t tensor,
-                    const struct dev_tensor *t, struct cuda_form form, bool before)
+static int add_form_move(struct cuda_build *b, uint32_t slot, uint32_t tensor,
+                         const struct dev_tensor *t, struct cuda_form form, bool before)
 {
     struct cuda_move **list = before ? &b->co->before : &b->co->after;
     uint32_t *n = before ? &b->co->n_before : &b->co->n_after;
@@ -272,7 +272,7 @@ static int add_move(struct cuda_build *b, uint32_t slot, uint32_t tensor,
         return SH_FAIL(b->err, SH_E_NOMEM, "could not allocate a move");
     *list = more;
     more[*n] = (struct cuda_move){.slot = slot, .tensor = tensor, .form = form};
-    more[*n].scratch_off = take_scratch(b->co, form_bytes(t, form));
+    more[*n].scratch_off = take_op_scratch(b->co, form_bytes(t, form));
     fill_nd(t, before ? stored : form.layout, before ? form.layout : stored, &more[*n].nd);
     ++*n;
     return SH_OK;
@@ -307,7 +307,7 @@ int cuda__in(struct cuda_build *b, uint32_t slot, struct cuda_form form)
     if (tensor == DEV_NONE || same_form(cuda__t(b, tensor), cuda__form(b, tensor), form))
         return SH_OK;
     if (b->plan->tensors[tensor].space != CUDA_STATE)
-        return add_move(b, slot, tensor, cuda__t(b, tensor), form, true);
+        return add_form_move(b, slot, tensor, cuda__t(b, tensor), form, true);
     rc = keep_entry(b, tensor, form, &keep);
     if (!rc)
         b->co->keep_in[slot] = keep + 1;
@@ -320,7 +320,7 @@ int cuda__out(struct cuda_build *b, uint32_t slot, struct cuda_form form)
 
     if (tensor == DEV_NONE || same_form(cuda__t(b, tensor), cuda__form(b, tensor), form))
         return SH_OK;
-    return add_move(b, slot, tensor, cuda__t(b, tensor), form, false);
+    return add_form_move(b, slot, tensor, cuda__t(b, tensor), form, false);
 }
 
 int cuda__in_samples(struct cuda_build *b, uint32_t slot, struct cuda_form form, int64_t first,
@@ -338,7 +338,7 @@ int cuda__in_samples(struct cuda_build *b, uint32_t slot, struct cuda_form form,
         return cuda__in(b, slot, form);
     *off = 0;
     part.dims[0] = count;
-    rc = add_move(b, slot, tensor, &part, form, true);
+    rc = add_form_move(b, slot, tensor, &part, form, true);
     if (!rc)
         b->co->before[b->co->n_before - 1].stored_off = before * cuda__type_bytes(stored.type);
     return rc;
@@ -388,7 +388,7 @@ static bool is_inner(const struct cuda_plan *p, uint32_t root, const struct uses
 
 /* y becomes another name of x's bytes, and nothing runs: a transposition between the layouts of a
  * convolution and of a matrix, say. The planner goes by alias_of. */
-static void join(struct cuda_plan *p, struct cuda_op *co, uint32_t x, uint32_t y)
+static void join_spaces(struct cuda_plan *p, struct cuda_op *co, uint32_t x, uint32_t y)
 {
     for (uint32_t i = 0; i < p->base.g->n_tensors; i++)
         if (p->tensors[i].root == y) {
@@ -398,7 +398,7 @@ static void join(struct cuda_plan *p, struct cuda_op *co, uint32_t x, uint32_t y
     co->run = NULL;
 }
 
-static void count_uses(const struct cuda_plan *p, struct uses *u)
+static void count_tensor_uses(const struct cuda_plan *p, struct uses *u)
 {
     const struct dev_graph *g = p->base.g;
 
@@ -421,7 +421,7 @@ static int join_moves(struct cuda_plan *p, struct sh_err *err)
 
     if (!u)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan of %u tensors", g->n_tensors);
-    count_uses(p, u);
+    count_tensor_uses(p, u);
     for (uint32_t i = 0; i < g->n_ops; i++) {
         const struct dev_op *op = &g->ops[i];
         uint32_t x, y;
@@ -431,7 +431,7 @@ static int join_moves(struct cuda_plan *p, struct sh_err *err)
         x = p->tensors[op->in[0]].root;
         y = p->tensors[op->out[0]].root;
         if (x != y && is_inner(p, x, u) && is_inner(p, y, u))
-            join(p, &p->ops[i], x, y);
+            join_spaces(p, &p->ops[i], x, y);
     }
     free(u);
     return SH_OK;
@@ -458,7 +458,7 @@ static int set_precision(struct cuda_plan *p, enum dev_precision precision, stru
     return SH_OK;
 }
 
-static void look_at(struct cuda_plan *p)
+static void look_at_gradients(struct cuda_plan *p)
 {
     const struct dev_graph *g = p->base.g;
 
@@ -483,7 +483,7 @@ int cuda__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precis
     if (!p)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan");
     p->base = (struct dev_plan){.dev = d, .g = g};
-    look_at(p);
+    look_at_gradients(p);
     rc = set_precision(p, precision, err);
     if (rc)
         goto out;
@@ -564,8 +564,8 @@ static size_t tensor_offset(const struct cuda_plan *p, uint32_t tensor)
     return p->base.g->tensors[p->tensors[tensor].root].offset;
 }
 
-static int reach(struct cuda_plan *p, enum cuda_space s, size_t off, size_t bytes, const char *what,
-                 struct sh_err *err)
+static int reach_space(struct cuda_plan *p, enum cuda_space s, size_t off, size_t bytes,
+                       const char *what, struct sh_err *err)
 {
     size_t end;
     int rc = sh_add_size(off, bytes, &end, err);
@@ -580,15 +580,15 @@ int cuda__plan_finish(struct dev_plan *base, struct sh_err *err)
 {
     struct cuda_plan *p = plan_of(base);
     const struct dev_graph *g = base->g;
-    int rc = reach(p, CUDA_WORK, p->keep_off, p->keep_bytes, "the memory of parameters", err);
+    int rc = reach_space(p, CUDA_WORK, p->keep_off, p->keep_bytes, "the memory of parameters", err);
 
     for (uint32_t i = 0; i < g->n_tensors && !rc; i++)
-        rc = reach(p, p->tensors[i].space, tensor_offset(p, i), g->tensors[i].bytes,
-                   g->tensors[i].name, err);
+        rc = reach_space(p, p->tensors[i].space, tensor_offset(p, i), g->tensors[i].bytes,
+                         g->tensors[i].name, err);
     for (uint32_t i = 0; i < g->n_ops && !rc; i++)
         if (p->ops[i].scratch_bytes)
-            rc = reach(p, CUDA_WORK, p->ops[i].scratch_off, p->ops[i].scratch_bytes, g->ops[i].name,
-                       err);
+            rc = reach_space(p, CUDA_WORK, p->ops[i].scratch_off, p->ops[i].scratch_bytes,
+                             g->ops[i].name, err);
     p->is_finished = rc == SH_OK;
     return rc;
 }
@@ -653,7 +653,7 @@ static int refresh_keep(const struct cuda_plan *p, const struct cuda_call *c, st
     return cuda__check(cudaGetLastError(), "convert the parameters of a step", err);
 }
 
-static void *operand(const struct cuda_call *c, uint32_t tensor)
+static void *operand_bytes(const struct cuda_call *c, uint32_t tensor)
 {
     return tensor == DEV_NONE ? NULL : cuda__ptr(c, tensor);
 }
@@ -689,9 +689,9 @@ int cuda__run_op(struct cuda_plan *p, struct cuda_call *c, uint32_t i, struct sh
         c->in[k] = k >= op->n_in ? NULL
                    : co->keep_in[k]
                        ? c->base[CUDA_WORK] + p->keep_off + p->keep[co->keep_in[k] - 1].off
-                       : operand(c, op->in[k]);
+                       : operand_bytes(c, op->in[k]);
     for (uint32_t k = 0; k < DEV_MAX_OUT; k++)
-        c->out[k] = k < op->n_out ? operand(c, op->out[k]) : NULL;
+        c->out[k] = k < op->n_out ? operand_bytes(c, op->out[k]) : NULL;
     for (uint32_t k = 0; k < co->n_before; k++)
         c->in[co->before[k].slot] = scratch + co->before[k].scratch_off;
     for (uint32_t k = 0; k < co->n_after; k++)

@@ -23,7 +23,7 @@ static bool axis_fits(const struct dev_conv *c, int i, int64_t in, int64_t out)
                most;
 }
 
-static int read_window(struct cuda_build *b, uint32_t x, uint32_t y, struct k_pool *p)
+static int read_k_pool(struct cuda_build *b, uint32_t x, uint32_t y, struct k_pool *p)
 {
     const struct dev_conv *c = &b->op->u.pool;
     const struct dev_tensor *tx = cuda__t(b, x), *ty = cuda__t(b, y);
@@ -141,7 +141,7 @@ int cuda__pool(struct cuda_build *b)
     int rc = is8 ? SH_OK : cuda__need_f32(b, all, 2);
 
     if (!rc)
-        rc = read_window(b, op->in[0], op->out[0], &p);
+        rc = read_k_pool(b, op->in[0], op->out[0], &p);
     if (!rc && indices != DEV_NONE)
         rc = read_indices(b, indices, op->out[0], &p);
     if (rc)
@@ -169,7 +169,7 @@ int cuda__pool_bwd(struct cuda_build *b)
     if (rc)
         return rc;
     p->is_max = op->kind == DEV_OP_POOL_MAX_BWD;
-    rc = read_window(b, op->out[0], op->in[0], p);
+    rc = read_k_pool(b, op->out[0], op->in[0], p);
     if (!rc && p->is_max)
         rc = read_indices(b, op->in[1], op->in[0], p);
     b->co->run = backward_run;

@@ -68,7 +68,7 @@ struct product {
     struct k_conv plain; /* not folded */
 };
 
-static void read_window(const struct cuda_build *b, struct k_conv *v)
+static void read_qconv_window(const struct cuda_build *b, struct k_conv *v)
 {
     const struct dev_op *op = b->op;
     const struct dev_conv *c = &op->u.qconv.conv;
@@ -123,14 +123,14 @@ static int check_window(struct cuda_build *b, const struct k_conv *v)
 }
 
 /* Everything but addresses. */
-static void describe(struct cuda_build *b, struct product *p)
+static void describe_product(struct cuda_build *b, struct product *p)
 {
     const struct dev_op *op = b->op;
     const struct dev_product *q = &op->u.qconv.q;
     const uint32_t residual = cuda__opt_in(op, DEV_Q_RESIDUAL);
     struct k_product *k = &p->k;
 
-    read_window(b, &k->conv);
+    read_qconv_window(b, &k->conv);
     k->x_is_signed = cuda__t(b, op->in[DEV_Q_X])->dtype == SH_I8;
     k->mid_is_signed = q->mid_type == SH_I8;
     k->x_zero = q->x_zero;
@@ -196,7 +196,7 @@ static int guess(const struct k_conv *v)
     return v->m <= 64 ? K_PRODUCT_NARROW : K_PRODUCT_SQUARE;
 }
 
-static unsigned char *take(unsigned char *base, size_t *at, size_t bytes)
+static unsigned char *take_aligned(unsigned char *base, size_t *at, size_t bytes)
 {
     unsigned char *p = base ? base + *at : NULL;
 
@@ -205,8 +205,8 @@ static unsigned char *take(unsigned char *base, size_t *at, size_t bytes)
 }
 
 /* Addresses in memory from `base` on; NULL: only how much that is. */
-static size_t lay_out(const struct product *p, const struct cuda_build *b, unsigned char *base,
-                      struct k_product *k)
+static size_t lay_out_trial(const struct product *p, const struct cuda_build *b,
+                            unsigned char *base, struct k_product *k)
 {
     const struct k_conv *v = &p->k.conv;
     const size_t y = (size_t)(v->n * v->p * v->q * v->m), m = (size_t)v->m;
@@ -214,20 +214,21 @@ static size_t lay_out(const struct product *p, const struct cuda_build *b, unsig
     size_t at = 0;
 
     *k = p->k;
-    k->x = take(base, &at, (size_t)(p->x_rows * p->width));
-    k->w = take(base, &at, (size_t)(p->w_rows * p->width));
-    k->factor = (const float *)take(base, &at, m * sizeof(float));
-    k->offset = (const float *)take(base, &at, m * sizeof(float));
-    k->sums = (const int32_t *)take(base, &at, m * sizeof(int32_t));
-    k->y.p = take(base, &at, y * cuda__type_bytes((enum cuda_type)k->y.type));
+    k->x = take_aligned(base, &at, (size_t)(p->x_rows * p->width));
+    k->w = take_aligned(base, &at, (size_t)(p->w_rows * p->width));
+    k->factor = (const float *)take_aligned(base, &at, m * sizeof(float));
+    k->offset = (const float *)take_aligned(base, &at, m * sizeof(float));
+    k->sums = (const int32_t *)take_aligned(base, &at, m * sizeof(int32_t));
+    k->y.p = take_aligned(base, &at, y * cuda__type_bytes((enum cuda_type)k->y.type));
     if (residual != DEV_NONE)
-        k->residual.p = take(base, &at, y * cuda__type_bytes((enum cuda_type)k->residual.type));
+        k->residual.p =
+            take_aligned(base, &at, y * cuda__type_bytes((enum cuda_type)k->residual.type));
     return at;
 }
 
 /* Milliseconds of TRIAL_RUNS runs, the best of some rounds; negative: it cannot run. */
-static float measure(cudaStream_t s, int how, const struct k_product *k, cudaEvent_t from,
-                     cudaEvent_t to)
+static float measure_tile(cudaStream_t s, int how, const struct k_product *k, cudaEvent_t from,
+                          cudaEvent_t to)
 {
     float best = -1, ms = 0;
 
@@ -248,11 +249,11 @@ static float measure(cudaStream_t s, int how, const struct k_product *k, cudaEve
 }
 
 /* false: there was no memory to find out. */
-static bool fastest(struct cuda_build *b, const struct product *p, int *how)
+static bool fastest_tile(struct cuda_build *b, const struct product *p, int *how)
 {
     const cudaStream_t s = cuda__dev(b->plan)->stream;
     struct k_product k;
-    const size_t bytes = lay_out(p, b, NULL, &k);
+    const size_t bytes = lay_out_trial(p, b, NULL, &k);
     cudaEvent_t from = NULL, to = NULL;
     unsigned char *memory = NULL;
     float best = -1, ms;
@@ -261,11 +262,11 @@ static bool fastest(struct cuda_build *b, const struct product *p, int *how)
               cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess;
 
     if (ok) {
-        lay_out(p, b, memory, &k);
-        best = measure(s, *how, &k, from, to);
+        lay_out_trial(p, b, memory, &k);
+        best = measure_tile(s, *how, &k, from, to);
         ok = best >= 0;
         for (int i = K_PRODUCT_SQUARE; i < K_PRODUCT_N && ok; i++) {
-            ms = i == *how ? -1 : measure(s, i, &k, from, to);
+            ms = i == *how ? -1 : measure_tile(s, i, &k, from, to);
             if (ms >= 0 && ms < best * CLEARLY) {
                 best = ms;
                 *how = i;
@@ -283,7 +284,7 @@ static bool fastest(struct cuda_build *b, const struct product *p, int *how)
     return ok;
 }
 
-static void make_key(const struct product *p, bool has_residual, char out[CUDA_TUNE_KEY])
+static void make_product_key(const struct product *p, bool has_residual, char out[CUDA_TUNE_KEY])
 {
     const struct k_conv *v = &p->k.conv;
 
@@ -296,7 +297,7 @@ static void make_key(const struct product *p, bool has_residual, char out[CUDA_T
              has_residual ? 1 + p->k.residual.type : 0, p->k.mid.scale != 0, p->k.act);
 }
 
-static void choose(struct cuda_build *b, struct product *p)
+static void choose_tile(struct cuda_build *b, struct product *p)
 {
     struct cuda_tune *tune = cuda__dev(b->plan)->tune;
     char key[CUDA_TUNE_KEY], choice[16];
@@ -306,7 +307,7 @@ static void choose(struct cuda_build *b, struct product *p)
     p->how = guess(&p->k.conv);
     if (!tune || p->width % 16 != 0)
         return;
-    make_key(p, cuda__opt_in(b->op, DEV_Q_RESIDUAL) != DEV_NONE, key);
+    make_product_key(p, cuda__opt_in(b->op, DEV_Q_RESIDUAL) != DEV_NONE, key);
     if (cuda_tune_find(tune, key, &known)) {
         free(known.blob);
         if (sscanf(known.choice, "tile %d", &how) == 1 && how > K_PRODUCT_ANY &&
@@ -315,7 +316,7 @@ static void choose(struct cuda_build *b, struct product *p)
             return;
         }
     }
-    if (!fastest(b, p, &p->how))
+    if (!fastest_tile(b, p, &p->how))
         return;
     snprintf(choice, sizeof(choice), "tile %d", p->how);
     cuda_tune_record(tune, key, choice, NULL, 0);
@@ -323,7 +324,7 @@ static void choose(struct cuda_build *b, struct product *p)
 
 /* ------------------------------------------------------------------ building */
 
-static int take_operands(struct cuda_build *b)
+static int take_qprod_operands(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
     const enum cuda_layout layout = op->kind == DEV_OP_QCONV ? CUDA_NHWC : CUDA_PLAIN;
@@ -352,7 +353,7 @@ static void set_form(struct cuda_build *b, struct product *p)
     p->x_rows = v->n * v->h * v->w;
     p->w_rows = v->m * v->r * v->s;
     v->c = p->width;
-    choose(b, p);
+    choose_tile(b, p);
     if (p->is_folded || p->width != p->c) {
         p->x_bytes = aligned(p->x_rows, p->width);
         p->w_bytes = aligned(p->w_rows, p->width);
@@ -368,12 +369,12 @@ int cuda__product(struct cuda_build *b)
 
     if (rc)
         return rc;
-    describe(b, p);
+    describe_product(b, p);
     rc = check_window(b, v);
     if (rc)
         return rc;
     if (v->groups == 1 && k_product_has_tiles())
         set_form(b, p);
     b->co->run = product_run;
-    return take_operands(b);
+    return take_qprod_operands(b);
 }

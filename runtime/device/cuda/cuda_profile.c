@@ -42,13 +42,13 @@ static int stopwatch_init(struct stopwatch *w, uint32_t n, struct sh_err *err)
     return rc;
 }
 
-static int mark(const struct stopwatch *w, uint32_t i, cudaStream_t s, struct sh_err *err)
+static int mark_op(const struct stopwatch *w, uint32_t i, cudaStream_t s, struct sh_err *err)
 {
     return cuda__check(cudaEventRecord(w->event[i], s), "record an event", err);
 }
 
-static int between(const struct stopwatch *w, uint32_t a, uint32_t b, double *ns,
-                   struct sh_err *err)
+static int between_marks(const struct stopwatch *w, uint32_t a, uint32_t b, double *ns,
+                         struct sh_err *err)
 {
     float ms = 0;
     int rc = cuda__check(cudaEventElapsedTime(&ms, w->event[a], w->event[b]), "read an event", err);
@@ -72,11 +72,11 @@ static int time_ops(struct cuda_plan *p, struct cuda_call *c, const struct stopw
     int rc;
 
     delay(p);
-    rc = mark(w, 0, c->stream, err);
+    rc = mark_op(w, 0, c->stream, err);
     for (uint32_t i = 0; i < n && !rc; i++) {
         rc = cuda__run_range(p, c, i, i + 1, err);
         if (!rc && p->ops[i].run)
-            rc = mark(w, i + 1, c->stream, err);
+            rc = mark_op(w, i + 1, c->stream, err);
     }
     if (!rc)
         rc = cuda__check(cudaStreamSynchronize(c->stream), "profile", err);
@@ -84,7 +84,7 @@ static int time_ops(struct cuda_plan *p, struct cuda_call *c, const struct stopw
         double took = 0;
 
         if (p->ops[i].run) {
-            rc = between(w, last, i + 1, &took, err);
+            rc = between_marks(w, last, i + 1, &took, err);
             last = i + 1;
         }
         if (first || took < ns[i])
@@ -100,21 +100,21 @@ static int time_whole(struct cuda_plan *p, struct cuda_call *c, const struct sto
     int rc;
 
     delay(p);
-    rc = mark(w, 0, c->stream, err);
+    rc = mark_op(w, 0, c->stream, err);
     if (!rc)
         rc = cuda__run_range(p, c, 0, p->base.g->n_ops, err);
     if (!rc)
-        rc = mark(w, 1, c->stream, err);
+        rc = mark_op(w, 1, c->stream, err);
     if (!rc)
         rc = cuda__check(cudaStreamSynchronize(c->stream), "profile", err);
     if (!rc)
-        rc = between(w, 0, 1, &took, err);
+        rc = between_marks(w, 0, 1, &took, err);
     *best = SH_MIN(*best, took);
     return rc;
 }
 
-static int profile(struct cuda_plan *p, struct cuda_call *c, uint32_t repeat, double *ns,
-                   struct sh_err *err)
+static int profile_ops(struct cuda_plan *p, struct cuda_call *c, uint32_t repeat, double *ns,
+                       struct sh_err *err)
 {
     uint32_t n = p->base.g->n_ops;
     double whole = 1e300, sum = 0;
@@ -144,14 +144,14 @@ int cuda__plan_profile(struct dev_plan *base, const struct dev_bases *b, uint32_
     if (!rc) /* loads modules and fills caches */
         rc = cuda__run_range(p, &c, 0, base->g->n_ops, err);
     if (!rc)
-        rc = profile(p, &c, repeat, ns, err);
+        rc = profile_ops(p, &c, repeat, ns, err);
     if (rc) /* a part of it may be under way, in memory that the caller takes back */
         cudaStreamSynchronize(cuda__dev(p)->stream);
     return rc;
 }
 
-static int take_memory(const struct cuda_dev *d, size_t bytes, unsigned char **out,
-                       struct sh_err *err)
+static int take_profile_memory(const struct cuda_dev *d, size_t bytes, unsigned char **out,
+                               struct sh_err *err)
 {
     size_t all;
     int rc = sh_add_size(bytes, CUDA_RECORD_SLACK, &all, err);
@@ -177,7 +177,7 @@ int cuda__plan_warm(struct dev_plan *base, double *ns, struct sh_err *err)
 
     for (int i = 0; i < CUDA_N_SPACES && !rc; i++)
         if (p->extent[i] > 0)
-            rc = take_memory(d, p->extent[i], &c.base[i], err);
+            rc = take_profile_memory(d, p->extent[i], &c.base[i], err);
     cuda__records_free(p); /* of a time before: what is loaded shall be what they are made from */
     if (!rc)
         rc = cuda__run_range(p, &c, 0, base->g->n_ops, err);
@@ -186,7 +186,7 @@ int cuda__plan_warm(struct dev_plan *base, double *ns, struct sh_err *err)
     if (!rc && p->base.replay == DEV_REPLAY_VERIFIED)
         rc = cuda__verify_results(p, &c, err);
     if (!rc && ns)
-        rc = profile(p, &c, WARM_REPEAT, ns, err);
+        rc = profile_ops(p, &c, WARM_REPEAT, ns, err);
     /* After a failure too: what is under way uses the memory. */
     late = cuda__check(cudaStreamSynchronize(d->stream), "warm a plan up", rc ? NULL : err);
     for (int i = 0; i < CUDA_N_SPACES; i++)

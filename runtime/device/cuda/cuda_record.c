@@ -99,7 +99,7 @@ struct maker {
     const char *mode; /* SHUNT_CUDA_RECORD, or "" */
 };
 
-static bool refuse(struct maker *m, const char *why)
+static bool refuse_record(struct maker *m, const char *why)
 {
     m->why = why;
     return false;
@@ -107,12 +107,12 @@ static bool refuse(struct maker *m, const char *why)
 
 /* ------------------------------------------------------------------ reading a capture */
 
-static struct step *add_step(struct maker *m, struct trace *t, enum step_kind kind)
+static struct step *add_trace_step(struct maker *m, struct trace *t, enum step_kind kind)
 {
     struct step *s = &t->steps[t->n_steps];
 
     if (t->n_steps == MAX_NODES) {
-        refuse(m, "too many launches");
+        refuse_record(m, "too many launches");
         return NULL;
     }
     memset(s, 0, sizeof(*s));
@@ -126,7 +126,7 @@ static struct step *add_step(struct maker *m, struct trace *t, enum step_kind ki
 static bool put_bytes(struct maker *m, struct trace *t, size_t at, const void *from, size_t size)
 {
     if (at > MAX_BYTES || size > MAX_BYTES - at)
-        return refuse(m, "too many parameters");
+        return refuse_record(m, "too many parameters");
     memcpy(t->bytes + at, from, size);
     t->n_bytes = SH_MAX(t->n_bytes, at + size);
     return true;
@@ -162,13 +162,13 @@ static bool read_params(struct maker *m, struct trace *t, struct step *s,
         const unsigned char *p = param_at(k, s->n_args, off, size);
 
         if (!p || t->n_args == MAX_ARGS)
-            return refuse(m, p ? "too many parameters" : "parameters that cannot be read");
+            return refuse_record(m, p ? "too many parameters" : "parameters that cannot be read");
         if (!put_bytes(m, t, s->at + off, p, size))
             return false;
         t->arg[t->n_args++] = s->at + off;
         s->n_args++;
     }
-    return s->n_args > 0 || refuse(m, "parameters of unknown sizes");
+    return s->n_args > 0 || refuse_record(m, "parameters of unknown sizes");
 }
 
 static void add_attr(struct step *s, CUlaunchAttributeID id, const CUlaunchAttributeValue *v)
@@ -181,7 +181,7 @@ static void add_attr(struct step *s, CUlaunchAttributeID id, const CUlaunchAttri
 
 /* What a stream gives to its launches anyway (priority, domains of synchronisation) and hints about
  * caches are left out. */
-static bool read_attrs(struct maker *m, CUgraphNode node, bool overlaps, struct step *s)
+static bool read_launch_attrs(struct maker *m, CUgraphNode node, bool overlaps, struct step *s)
 {
     static const struct {
         CUlaunchAttributeID id;
@@ -201,7 +201,7 @@ static bool read_attrs(struct maker *m, CUgraphNode node, bool overlaps, struct 
         memset(&v, 0, sizeof(v));
         if (cuGraphKernelNodeGetAttribute(node, ATTRS[i].id, &v) != CUDA_SUCCESS) {
             if (ATTRS[i].is_needed)
-                return refuse(m, "a launch whose attributes cannot be read");
+                return refuse_record(m, "a launch whose attributes cannot be read");
             continue;
         }
         switch (ATTRS[i].id) {
@@ -230,16 +230,16 @@ static bool read_attrs(struct maker *m, CUgraphNode node, bool overlaps, struct 
 
 static bool read_kernel(struct maker *m, CUgraphNode node, bool overlaps, struct trace *t)
 {
-    struct step *s = add_step(m, t, STEP_KERNEL);
+    struct step *s = add_trace_step(m, t, STEP_KERNEL);
     CUDA_KERNEL_NODE_PARAMS k = {.func = NULL};
 
     if (!s)
         return false;
     if (cuGraphKernelNodeGetParams(node, &k) != CUDA_SUCCESS)
-        return refuse(m, "a kernel that cannot be read");
+        return refuse_record(m, "a kernel that cannot be read");
     s->function = k.func;
     if (!s->function && cuKernelGetFunction(&s->function, k.kern) != CUDA_SUCCESS)
-        return refuse(m, "a kernel that cannot be read");
+        return refuse_record(m, "a kernel that cannot be read");
     s->config.gridDimX = k.gridDimX;
     s->config.gridDimY = k.gridDimY;
     s->config.gridDimZ = k.gridDimZ;
@@ -247,19 +247,19 @@ static bool read_kernel(struct maker *m, CUgraphNode node, bool overlaps, struct
     s->config.blockDimY = k.blockDimY;
     s->config.blockDimZ = k.blockDimZ;
     s->config.sharedMemBytes = k.sharedMemBytes;
-    return read_params(m, t, s, &k) && read_attrs(m, node, overlaps, s);
+    return read_params(m, t, s, &k) && read_launch_attrs(m, node, overlaps, s);
 }
 
 static bool read_fill(struct maker *m, CUgraphNode node, struct trace *t)
 {
-    struct step *s = add_step(m, t, STEP_FILL);
+    struct step *s = add_trace_step(m, t, STEP_FILL);
     CUDA_MEMSET_NODE_PARAMS f = {.dst = 0};
 
     if (!s)
         return false;
     if (cuGraphMemsetNodeGetParams(node, &f) != CUDA_SUCCESS ||
         (f.elementSize != 1 && f.elementSize != 2 && f.elementSize != 4))
-        return refuse(m, "a fill that cannot be read");
+        return refuse_record(m, "a fill that cannot be read");
     s->fill.value = f.value;
     s->fill.elementSize = f.elementSize;
     s->fill.width = f.width;
@@ -271,7 +271,7 @@ static bool read_fill(struct maker *m, CUgraphNode node, struct trace *t)
 /* That both ends are the plan's memory is seen by the relocations. */
 static bool read_copy(struct maker *m, CUgraphNode node, struct trace *t)
 {
-    struct step *s = add_step(m, t, STEP_COPY);
+    struct step *s = add_trace_step(m, t, STEP_COPY);
     CUDA_MEMCPY3D c = {.srcXInBytes = 0};
 
     if (!s)
@@ -280,18 +280,18 @@ static bool read_copy(struct maker *m, CUgraphNode node, struct trace *t)
         (c.srcMemoryType != CU_MEMORYTYPE_DEVICE && c.srcMemoryType != CU_MEMORYTYPE_UNIFIED) ||
         (c.dstMemoryType != CU_MEMORYTYPE_DEVICE && c.dstMemoryType != CU_MEMORYTYPE_UNIFIED) ||
         c.srcXInBytes || c.srcY || c.srcZ || c.dstXInBytes || c.dstY || c.dstZ)
-        return refuse(m, "a copy that is not plain and on the device");
+        return refuse_record(m, "a copy that is not plain and on the device");
     s->copy_bytes = c.WidthInBytes;
     return put_bytes(m, t, s->at, &c.dstDevice, sizeof(c.dstDevice)) &&
            put_bytes(m, t, s->at + sizeof(c.dstDevice), &c.srcDevice, sizeof(c.srcDevice));
 }
 
-static bool read_node(struct maker *m, CUgraphNode node, bool overlaps, struct trace *t)
+static bool read_launch_node(struct maker *m, CUgraphNode node, bool overlaps, struct trace *t)
 {
     CUgraphNodeType type;
 
     if (cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
-        return refuse(m, "a capture that cannot be read");
+        return refuse_record(m, "a capture that cannot be read");
     switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
         return read_kernel(m, node, overlaps, t);
@@ -300,13 +300,13 @@ static bool read_node(struct maker *m, CUgraphNode node, bool overlaps, struct t
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return read_copy(m, node, t);
     default:
-        return refuse(m, "more than kernels, fills and copies");
+        return refuse_record(m, "more than kernels, fills and copies");
     }
 }
 
 /* Nodes in their order, which must be the only one; the first is the kernel in front, which shows
  * whether the second may overlap with what comes before it. */
-static bool read_graph(struct maker *m, CUgraph g, struct trace *t)
+static bool read_launch_graph(struct maker *m, CUgraph g, struct trace *t)
 {
     CUgraphNode nodes[MAX_NODES], from[MAX_NODES], to[MAX_NODES], at = NULL;
     CUgraphEdgeData data[MAX_NODES];
@@ -318,9 +318,9 @@ static bool read_graph(struct maker *m, CUgraph g, struct trace *t)
     if (cuGraphGetNodes(g, NULL, &n) != CUDA_SUCCESS || n < 1 || n >= MAX_NODES ||
         cuGraphGetNodes(g, nodes, &n) != CUDA_SUCCESS ||
         cuGraphGetEdges(g, from, to, data, &n_edges) != CUDA_SUCCESS)
-        return refuse(m, "a capture that cannot be read");
+        return refuse_record(m, "a capture that cannot be read");
     if (n_edges != n - 1)
-        return refuse(m, "launches that may run at the same time");
+        return refuse_record(m, "launches that may run at the same time");
     for (size_t i = 0; i < n && !at; i++) {
         for (e = 0; e < n_edges && to[e] != nodes[i]; e++)
             continue;
@@ -330,16 +330,16 @@ static bool read_graph(struct maker *m, CUgraph g, struct trace *t)
         for (e = 0; e < n_edges && from[e] != at; e++)
             continue;
         if (e == n_edges)
-            return refuse(m, "launches that may run at the same time");
+            return refuse_record(m, "launches that may run at the same time");
         at = to[e];
-        if (!read_node(m, at,
-                       data[e].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
-                           data[e].from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
-                       t))
+        if (!read_launch_node(m, at,
+                              data[e].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
+                                  data[e].from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                              t))
             return false;
     }
     t->n_bytes = SH_ALIGN_UP(t->n_bytes, (size_t)STEP_ALIGN);
-    return t->n_steps > 0 || refuse(m, "it launches nothing");
+    return t->n_steps > 0 || refuse_record(m, "it launches nothing");
 }
 
 /* Padding between the parameters holds what an earlier call left on the stack, addresses too: from
@@ -351,8 +351,9 @@ static __attribute__((noinline)) void clear_stack(void)
     explicit_bzero(room, sizeof(room));
 }
 
-static bool capture(struct maker *m, uint32_t op, unsigned char *const base[static CUDA_N_SPACES],
-                    int64_t step, struct trace *t)
+static bool capture_trace(struct maker *m, uint32_t op,
+                          unsigned char *const base[static CUDA_N_SPACES], int64_t step,
+                          struct trace *t)
 {
     struct cuda_call c = *m->call;
     struct sh_err err = {0};
@@ -364,13 +365,13 @@ static bool capture(struct maker *m, uint32_t op, unsigned char *const base[stat
     memcpy(c.base, base, sizeof(c.base));
     c.step = step;
     if (cudaStreamBeginCapture(c.stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
-        return refuse(m, "a stream that cannot be captured");
+        return refuse_record(m, "a stream that cannot be captured");
     k_delay(c.stream, 0);
     clear_stack();
     rc = cuda__run_op(m->plan, &c, op, &err);
     end = cudaStreamEndCapture(c.stream, &g); /* also after a failure: the stream must be usable */
     ok = !rc && end == cudaSuccess && g;
-    ok = ok ? read_graph(m, g, t) : refuse(m, "it cannot be captured");
+    ok = ok ? read_launch_graph(m, g, t) : refuse_record(m, "it cannot be captured");
     if (g)
         cudaGraphDestroy(g);
     cudaGetLastError();
@@ -428,19 +429,19 @@ static bool same_steps(const struct trace *a, const struct trace *b)
            memcmp(a->steps, b->steps, a->n_steps * sizeof(a->steps[0])) == 0;
 }
 
-static bool compare(struct maker *m)
+static bool compare_traces(struct maker *m)
 {
     const struct trace *t = m->traces;
 
     m->n_relocs = 0;
     for (int i = 1; i < N_SETS; i++)
         if (!same_steps(&t[0], &t[i]))
-            return refuse(m, "other launches at other addresses");
+            return refuse_record(m, "other launches at other addresses");
     for (size_t at = 0; at < t[0].n_bytes; at += 4) {
         if (same_at(t, at, 4))
             continue;
         if (at + 8 > t[0].n_bytes || !find_space(m, at, &m->relocs[m->n_relocs]))
-            return refuse(m, "a parameter that changes and is no address");
+            return refuse_record(m, "a parameter that changes and is no address");
         m->n_relocs++;
         at += 4;
     }
@@ -451,14 +452,14 @@ static bool compare(struct maker *m)
         for (uint32_t k = 0; k < m->n_relocs && s->kind == STEP_COPY; k++)
             ends += m->relocs[k].at == s->at || m->relocs[k].at == s->at + sizeof(CUdeviceptr);
         if (s->kind == STEP_COPY && ends != 2)
-            return refuse(m, "a copy from or to memory that is not the plan's");
+            return refuse_record(m, "a copy from or to memory that is not the plan's");
     }
     return true;
 }
 
 /* ------------------------------------------------------------------ a record */
 
-static void fini(struct cuda_record *r)
+static void record_fini(struct cuda_record *r)
 {
     free(r->steps);
     free(r->bytes);
@@ -474,7 +475,7 @@ static void *copy_of(const void *from, size_t bytes)
     return to ? memcpy(to, from, bytes) : NULL;
 }
 
-static bool keep(struct maker *m, struct cuda_record *r)
+static bool keep_record(struct maker *m, struct cuda_record *r)
 {
     const struct trace *t = &m->traces[0];
 
@@ -485,8 +486,8 @@ static bool keep(struct maker *m, struct cuda_record *r)
     r->relocs = copy_of(m->relocs, m->n_relocs * sizeof(*m->relocs));
     r->args = calloc((size_t)t->n_args + 1, sizeof(*r->args));
     if (!r->steps || !r->bytes || !r->relocs || !r->args) {
-        fini(r);
-        return refuse(m, "no memory");
+        record_fini(r);
+        return refuse_record(m, "no memory");
     }
     for (uint32_t i = 0; i < t->n_args; i++)
         r->args[i] = r->bytes + t->arg[i];
@@ -497,7 +498,7 @@ static bool keep(struct maker *m, struct cuda_record *r)
     return true;
 }
 
-static CUresult launch(const struct cuda_record *r, const struct step *s)
+static CUresult launch_step(const struct cuda_record *r, const struct step *s)
 {
     void **args = r->args + s->first_arg;
     CUresult e = cuLaunchKernelEx(&s->config, s->function, args, NULL);
@@ -511,7 +512,7 @@ static CUresult launch(const struct cuda_record *r, const struct step *s)
     return e;
 }
 
-static CUresult fill(CUdeviceptr dst, const CUDA_MEMSET_NODE_PARAMS *f, CUstream stream)
+static CUresult launch_fill(CUdeviceptr dst, const CUDA_MEMSET_NODE_PARAMS *f, CUstream stream)
 {
     const unsigned short v16 = (unsigned short)f->value;
     const unsigned char v8 = (unsigned char)f->value;
@@ -541,7 +542,7 @@ static void patch(struct cuda_record *r, unsigned char *const base[static CUDA_N
     memcpy(r->base, base, sizeof(r->base));
 }
 
-static CUresult run(struct cuda_record *r, const struct cuda_call *c)
+static CUresult run_record(struct cuda_record *r, const struct cuda_call *c)
 {
     CUresult e = CUDA_SUCCESS;
 
@@ -552,9 +553,9 @@ static CUresult run(struct cuda_record *r, const struct cuda_call *c)
         const unsigned char *at = r->bytes + s->at;
 
         if (s->kind == STEP_KERNEL)
-            e = launch(r, s);
+            e = launch_step(r, s);
         else if (s->kind == STEP_FILL)
-            e = fill(load64(at), &s->fill, c->stream);
+            e = launch_fill(load64(at), &s->fill, c->stream);
         else
             e = cuMemcpyDtoDAsync(load64(at), load64(at + sizeof(CUdeviceptr)), s->copy_bytes,
                                   c->stream);
@@ -570,7 +571,7 @@ bool cuda__record_run(struct cuda_plan *p, struct cuda_call *c, uint32_t op, int
 
     if (!r || !r->steps)
         return false;
-    e = run(r, c);
+    e = run_record(r, c);
     c->op = &p->base.g->ops[op];
     *rc = e == CUDA_SUCCESS ? SH_OK : cuda__launch_failed(c, e, err);
     return true;
@@ -579,32 +580,32 @@ bool cuda__record_run(struct cuda_plan *p, struct cuda_call *c, uint32_t op, int
 void cuda__records_free(struct cuda_plan *p)
 {
     for (uint32_t i = 0; p->records && i < p->base.g->n_ops; i++)
-        fini(&p->records[i]);
+        record_fini(&p->records[i]);
     free(p->records);
     p->records = NULL;
 }
 
 /* ------------------------------------------------------------------ making them */
 
-static bool make(struct maker *m, uint32_t op)
+static bool make_op_record(struct maker *m, uint32_t op)
 {
     struct cuda_record *r = &m->plan->records[op];
     unsigned char *base[CUDA_N_SPACES];
 
     if (m->plan->ops[op].by_step)
-        return refuse(m, "it depends on the step");
+        return refuse_record(m, "it depends on the step");
     for (int i = 0; i < N_SETS; i++) {
         for (int s = 0; s < CUDA_N_SPACES; s++)
             base[s] = m->call->base[s] ? m->call->base[s] + SHIFT[i][s] : NULL;
-        if (!capture(m, op, base, STEP[i], &m->traces[i]))
+        if (!capture_trace(m, op, base, STEP[i], &m->traces[i]))
             return false;
     }
-    if (!compare(m) || !keep(m, r))
+    if (!compare_traces(m) || !keep_record(m, r))
         return false;
-    if (run(r, m->call) == CUDA_SUCCESS)
+    if (run_record(r, m->call) == CUDA_SUCCESS)
         return true;
-    fini(r);
-    return refuse(m, "its launches are refused");
+    record_fini(r);
+    return refuse_record(m, "its launches are refused");
 }
 
 /* The first or the last place of the plan in the arena; false: it has none. */
@@ -653,23 +654,23 @@ static void tell_bytes(const struct cuda_record *r, const struct trace *t, int e
 
 /* Does a record that was just made hold at both ends of the arena? True if the plan has no place
  * there. */
-static bool holds(struct maker *m, uint32_t op)
+static bool record_holds(struct maker *m, uint32_t op)
 {
     struct cuda_record *r = &m->plan->records[op];
     struct trace *t = &m->traces[1]; /* the first is what the record was made from */
     unsigned char *base[CUDA_N_SPACES];
 
     for (int end = 0; end < 2 && find_end(m, end == 1, base); end++) {
-        if (!capture(m, op, base, STEP_AT_ENDS, t))
+        if (!capture_trace(m, op, base, STEP_AT_ENDS, t))
             return false;
         patch(r, base);
         if (!same_steps(&m->traces[0], t))
-            return refuse(m, "its launches are others in the arena");
+            return refuse_record(m, "its launches are others in the arena");
         if (memcmp(r->bytes, t->bytes, t->n_bytes) == 0)
             continue;
         if (strcmp(m->mode, "list") == 0)
             tell_bytes(r, t, end);
-        return refuse(m, "its parameters are others in the arena");
+        return refuse_record(m, "its parameters are others in the arena");
     }
     return true;
 }
@@ -685,7 +686,7 @@ static void spoil(struct maker *m, struct cuda_record *r, const char *when)
     m->mode = "";
 }
 
-static void tell(const struct maker *m, uint32_t op, bool holds)
+static void tell_of_record(const struct maker *m, uint32_t op, bool holds)
 {
     const struct dev_op *o = &m->plan->base.g->ops[op];
     const struct cuda_record *r = &m->plan->records[op];
@@ -711,16 +712,16 @@ static bool make_all(struct maker *m)
 
         if (!p->ops[i].run)
             continue;
-        if (make(m, i) && verifies) {
+        if (make_op_record(m, i) && verifies) {
             spoil(m, &p->records[i], "spoil-launches");
-            ok = holds(m, i);
+            ok = record_holds(m, i);
             spoil(m, &p->records[i], "spoil-results");
             p->base.replay = DEV_REPLAY_VERIFIED;
         } else if (p->records[i].steps) {
             p->base.replay = DEV_REPLAY_TRUSTED;
         }
         if (strcmp(m->mode, "list") == 0)
-            tell(m, i, ok);
+            tell_of_record(m, i, ok);
         all_hold = all_hold && ok;
     }
     return all_hold;

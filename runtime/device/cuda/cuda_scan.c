@@ -8,7 +8,7 @@
 #define MAX_LINES INT32_MAX    /* blocks of a grid, along x */
 #define MAX_COMBINED (1 << 18) /* updates that are added and so on: quadratic */
 
-static bool is_number(enum sh_dtype t)
+static bool is_number_type(enum sh_dtype t)
 {
     return t == SH_F32 || t == SH_I64 || t == SH_I32;
 }
@@ -20,7 +20,7 @@ static int lines_new(struct cuda_build *b, int64_t axis, struct k_scan **out)
     uint32_t at;
     int rc = cuda__axis(b, b->op->in[0], axis, &at);
 
-    if (!rc && (x->dtype != y->dtype || x->rank != y->rank || !is_number(x->dtype)))
+    if (!rc && (x->dtype != y->dtype || x->rank != y->rank || !is_number_type(x->dtype)))
         rc = cuda__refuse(b, SH_E_UNSUPPORTED, "types %s and %s cannot be computed",
                           sh_dtype_st(x->dtype), sh_dtype_st(y->dtype));
     if (!rc)
@@ -141,7 +141,8 @@ static int check_scatter(struct cuda_build *b, const struct k_scatter *s)
     const enum sh_dtype t = cuda__t(b, op->in[0])->dtype;
 
     if (cuda__t(b, op->in[2])->dtype != t || cuda__t(b, op->out[0])->dtype != t ||
-        cuda__t(b, op->in[1])->dtype != SH_I64 || (!is_number(t) && s->kind != DEV_SCATTER_SET))
+        cuda__t(b, op->in[1])->dtype != SH_I64 ||
+        (!is_number_type(t) && s->kind != DEV_SCATTER_SET))
         return cuda__refuse(b, SH_E_UNSUPPORTED, "cannot write %s into %s",
                             sh_dtype_st(cuda__t(b, op->in[2])->dtype), sh_dtype_st(t));
     if (cuda__t(b, op->in[0])->rank < 1 || (unsigned)s->kind >= DEV_N_SCATTERS ||

@@ -358,7 +358,7 @@ int cuda__concat(struct cuda_build *b)
 
 /* ------------------------------------------------------------------ reduce */
 
-static int reduce_run(const struct cuda_call *c, struct sh_err *err)
+static int run_reduce(const struct cuda_call *c, struct sh_err *err)
 {
     k_reduce(c->stream, c->aux, cuda__operand_in(c, 0), cuda__operand_out(c, 0), c->scratch);
     return cuda__launched(c, err);
@@ -429,6 +429,6 @@ int cuda__reduce(struct cuda_build *b)
     if (!k_reduce_fits(r))
         return cuda__refuse(b, SH_E_UNSUPPORTED, "more than 2^31 results or summands");
     cuda__scratch(b, k_reduce_scratch(r));
-    b->co->run = reduce_run;
+    b->co->run = run_reduce;
     return SH_OK;
 }

@@ -90,7 +90,7 @@ bool cuda__stage_is_needed(const void *host, size_t bytes)
 }
 
 /* Hands over what lies in `slot`, or in all of them. Their copies are done. */
-static void hand_over(struct cuda_stage *g, uint32_t slot)
+static void hand_slot_over(struct cuda_stage *g, uint32_t slot)
 {
     uint32_t kept = 0;
 
@@ -110,18 +110,19 @@ int cuda__stage_settle(struct cuda_stage *g, struct sh_err *err)
     for (uint32_t i = 0; i < g->n_late && !rc; i++)
         rc = cuda__check(cudaEventSynchronize(g->done[g->late[i].slot]), "wait for a copy", err);
     if (!rc)
-        hand_over(g, N_SLOTS);
+        hand_slot_over(g, N_SLOTS);
     return rc;
 }
 
 void cuda__stage_drain(struct cuda_stage *g)
 {
-    hand_over(g, N_SLOTS);
+    hand_slot_over(g, N_SLOTS);
     g->used = 0;
 }
 
 /* Room for `bytes` (at most a slot) in the ring; waits for the oldest copies if it is full. */
-static int take(struct cuda_stage *g, size_t bytes, unsigned char **out, struct sh_err *err)
+static int take_stage_slot(struct cuda_stage *g, size_t bytes, unsigned char **out,
+                           struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -131,7 +132,7 @@ static int take(struct cuda_stage *g, size_t bytes, unsigned char **out, struct 
         rc = cuda__check(cudaEventSynchronize(g->done[next]), "wait for a copy", err);
         if (rc)
             return rc;
-        hand_over(g, next);
+        hand_slot_over(g, next);
         g->at = next;
         g->used = 0;
     }
@@ -140,8 +141,8 @@ static int take(struct cuda_stage *g, size_t bytes, unsigned char **out, struct 
     return SH_OK;
 }
 
-static int copy(struct cuda_stage *g, void *dst, const void *src, size_t bytes,
-                enum cudaMemcpyKind kind, struct sh_err *err)
+static int copy_staged(struct cuda_stage *g, void *dst, const void *src, size_t bytes,
+                       enum cudaMemcpyKind kind, struct sh_err *err)
 {
     int rc = cuda__check(cudaMemcpyAsync(dst, src, bytes, kind, g->stream), "enqueue a copy", err);
 
@@ -155,12 +156,12 @@ int cuda__stage_upload(struct cuda_stage *g, void *device, const void *host, siz
     for (size_t at = 0; at < bytes; at += SLOT_BYTES) {
         size_t n = SH_MIN(bytes - at, SLOT_BYTES);
         unsigned char *room = NULL;
-        int rc = take(g, n, &room, err);
+        int rc = take_stage_slot(g, n, &room, err);
 
         if (rc)
             return rc;
         memcpy(room, (const unsigned char *)host + at, n);
-        rc = copy(g, (unsigned char *)device + at, room, n, cudaMemcpyHostToDevice, err);
+        rc = copy_staged(g, (unsigned char *)device + at, room, n, cudaMemcpyHostToDevice, err);
         if (rc)
             return rc;
     }
@@ -179,11 +180,12 @@ int cuda__stage_download(struct cuda_stage *g, void *host, const void *device, s
             rc = cuda__check(cudaEventSynchronize(g->done[g->at]), "wait for a copy", err);
             if (rc)
                 return rc;
-            hand_over(g, N_SLOTS); /* events of one stream: the slots before it are done too */
+            hand_slot_over(g, N_SLOTS); /* events of one stream: the slots before it are done too */
         }
-        rc = take(g, n, &room, err);
+        rc = take_stage_slot(g, n, &room, err);
         if (!rc)
-            rc = copy(g, room, (const unsigned char *)device + at, n, cudaMemcpyDeviceToHost, err);
+            rc = copy_staged(g, room, (const unsigned char *)device + at, n, cudaMemcpyDeviceToHost,
+                             err);
         if (rc)
             return rc;
         g->late[g->n_late++] = (struct late){

@@ -69,7 +69,7 @@ int cuda_tune_identity(char *out, size_t size, struct sh_err *err)
     return SH_OK;
 }
 
-static int make_header(char *out, size_t size, struct sh_err *err)
+static int make_tune_header(char *out, size_t size, struct sh_err *err)
 {
     char text[448];
     int rc = cuda_tune_identity(text, sizeof(text), err);
@@ -98,7 +98,7 @@ int cuda_tune_open(const char *path, struct cuda_tune **out, struct sh_err *err)
     if (!rc)
         rc = sh_asprintf(err, &t->new_path, "%s.new", path);
     if (!rc)
-        rc = make_header(t->header, sizeof(t->header), err);
+        rc = make_tune_header(t->header, sizeof(t->header), err);
     if (rc)
         goto out;
     *out = t;
@@ -108,7 +108,7 @@ out:
     return rc;
 }
 
-static void forget_all(struct cuda_tune *t)
+static void forget_choices(struct cuda_tune *t)
 {
     for (size_t i = 0; i < t->n_entries; i++) {
         free(t->entries[i].key);
@@ -123,7 +123,7 @@ void cuda_tune_close(struct cuda_tune *t)
 {
     if (!t)
         return;
-    forget_all(t);
+    forget_choices(t);
     free(t->entries);
     if (t->fd >= 0)
         close(t->fd);
@@ -135,8 +135,8 @@ void cuda_tune_close(struct cuda_tune *t)
 
 /* ------------------------------------------------------------------ reading */
 
-static bool add_entry(struct cuda_tune *t, const char *key, const char *choice,
-                      const struct entry *where)
+static bool add_tune_entry(struct cuda_tune *t, const char *key, const char *choice,
+                           const struct entry *where)
 {
     struct entry e = *where;
 
@@ -184,7 +184,7 @@ static bool read_record(struct cuda_tune *t, off_t size)
     if (next > size)
         return false;
     *tab[0] = *tab[1] = 0;
-    if (!add_entry(t, line, tab[0] + 1, &e))
+    if (!add_tune_entry(t, line, tab[0] + 1, &e))
         return false;
     t->end = next;
     return true;
@@ -199,7 +199,7 @@ static bool header_fits(const struct cuda_tune *t)
 }
 
 /* The file at the path is another one than ours. */
-static bool take_file(struct cuda_tune *t)
+static bool take_tune_file(struct cuda_tune *t)
 {
     int fd = open(t->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
@@ -212,7 +212,7 @@ static bool take_file(struct cuda_tune *t)
     }
     if (t->fd >= 0)
         close(t->fd);
-    forget_all(t);
+    forget_choices(t);
     t->fd = fd;
     t->dev = st.st_dev;
     t->ino = st.st_ino;
@@ -226,11 +226,11 @@ static void drop_file(struct cuda_tune *t)
         return;
     close(t->fd);
     t->fd = -1;
-    forget_all(t);
+    forget_choices(t);
 }
 
 /* Reads what was added since the last time. */
-static void refresh(struct cuda_tune *t)
+static void refresh_choices(struct cuda_tune *t)
 {
     struct stat st;
 
@@ -239,12 +239,12 @@ static void refresh(struct cuda_tune *t)
             drop_file(t);
         return;
     }
-    if ((t->fd < 0 || st.st_dev != t->dev || st.st_ino != t->ino) && !take_file(t))
+    if ((t->fd < 0 || st.st_dev != t->dev || st.st_ino != t->ino) && !take_tune_file(t))
         return;
     if (fstat(t->fd, &st))
         return;
     if (st.st_size < t->end)
-        forget_all(t);
+        forget_choices(t);
     if (!t->is_ours) {
         if (!header_fits(t))
             return;
@@ -255,7 +255,7 @@ static void refresh(struct cuda_tune *t)
         ;
 }
 
-static const struct entry *find(const struct cuda_tune *t, const char *key)
+static const struct entry *find_choice(const struct cuda_tune *t, const char *key)
 {
     for (size_t i = t->n_entries; i-- > 0;)
         if (strcmp(t->entries[i].key, key) == 0)
@@ -285,10 +285,10 @@ bool cuda_tune_find(struct cuda_tune *t, const char *key, struct cuda_tuned *out
     *out = (struct cuda_tuned){.blob = NULL};
     if (!t)
         return false;
-    e = find(t, key);
+    e = find_choice(t, key);
     if (!e) {
-        refresh(t);
-        e = find(t, key);
+        refresh_choices(t);
+        e = find_choice(t, key);
     }
     if (!e)
         return false;
@@ -299,7 +299,7 @@ bool cuda_tune_find(struct cuda_tune *t, const char *key, struct cuda_tuned *out
 
 /* ------------------------------------------------------------------ writing */
 
-static int lock(const struct cuda_tune *t)
+static int lock_tune_file(const struct cuda_tune *t)
 {
     const struct timespec step = {.tv_nsec = SH_MS(LOCK_STEP_MS)};
     int fd = open(t->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -316,7 +316,7 @@ static int lock(const struct cuda_tune *t)
     return -1;
 }
 
-static bool write_all(int fd, const char *p, size_t n, off_t at)
+static bool write_all_at(int fd, const char *p, size_t n, off_t at)
 {
     while (n > 0) {
         ssize_t put = pwrite(fd, p, n, at);
@@ -332,10 +332,10 @@ static bool write_all(int fd, const char *p, size_t n, off_t at)
     return true;
 }
 
-static bool append(const struct cuda_tune *t, const char *record, size_t n)
+static bool append_choice(const struct cuda_tune *t, const char *record, size_t n)
 {
     int fd = open(t->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    bool ok = fd >= 0 && ftruncate(fd, t->end) == 0 && write_all(fd, record, n, t->end);
+    bool ok = fd >= 0 && ftruncate(fd, t->end) == 0 && write_all_at(fd, record, n, t->end);
 
     if (fd >= 0)
         close(fd);
@@ -346,8 +346,8 @@ static bool start_again(const struct cuda_tune *t, const char *record, size_t n)
 {
     int fd = open(t->new_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     size_t head = strlen(t->header);
-    bool ok = fd >= 0 && write_all(fd, t->header, head, 0) &&
-              write_all(fd, record, n, (off_t)head) && rename(t->new_path, t->path) == 0;
+    bool ok = fd >= 0 && write_all_at(fd, t->header, head, 0) &&
+              write_all_at(fd, record, n, (off_t)head) && rename(t->new_path, t->path) == 0;
 
     if (fd >= 0)
         close(fd);
@@ -392,17 +392,17 @@ void cuda_tune_record(struct cuda_tune *t, const char *key, const char *choice, 
         strpbrk(key, "\t\n") || strpbrk(choice, "\t\n"))
         return;
     n = make_record(key, choice, blob, bytes, &record);
-    fd = n ? lock(t) : -1;
+    fd = n ? lock_tune_file(t) : -1;
     if (fd >= 0) {
-        refresh(t);
+        refresh_choices(t);
         is_stored = t->is_ours && t->n_entries < MAX_ENTRIES && (size_t)t->end + n <= CUDA_TUNE_FILE
-                        ? append(t, record, n)
+                        ? append_choice(t, record, n)
                         : start_again(t, record, n);
         close(fd); /* gives the lock back */
-        refresh(t);
+        refresh_choices(t);
     }
     /* No room or no right to write: at least this process measures only once. */
     if (!is_stored)
-        (void)add_entry(t, key, choice, &(struct entry){.blob_bytes = 0});
+        (void)add_tune_entry(t, key, choice, &(struct entry){.blob_bytes = 0});
     free(record);
 }

@@ -16,7 +16,7 @@
 /* The other place; none that records are made from. */
 static const size_t SHIFT[CUDA_N_SPACES] = {1021 * DEV_ALIGN, 1531 * DEV_ALIGN, 2039 * DEV_ALIGN};
 
-static int clear(const struct cuda_plan *p, const struct cuda_call *c, struct sh_err *err)
+static int clear_results(const struct cuda_plan *p, const struct cuda_call *c, struct sh_err *err)
 {
     int rc = SH_OK;
 
@@ -28,7 +28,7 @@ static int clear(const struct cuda_plan *p, const struct cuda_call *c, struct sh
     return rc;
 }
 
-static void fill(const struct cuda_plan *p, const struct cuda_call *c)
+static void fill_operands(const struct cuda_plan *p, const struct cuda_call *c)
 {
     for (uint32_t i = 0; i < p->base.g->n_tensors; i++) {
         const struct dev_tensor *t = &p->base.g->tensors[i];
@@ -55,11 +55,11 @@ static void digest(const struct cuda_plan *p, const struct cuda_call *c, uint64_
 }
 
 /* *out: of what comes out; sum: where the device adds it up. */
-static int run(struct cuda_plan *p, const struct cuda_call *c, const size_t *shift, uint64_t *sum,
-               uint64_t *out, struct sh_err *err)
+static int run_shifted(struct cuda_plan *p, const struct cuda_call *c, const size_t *shift,
+                       uint64_t *sum, uint64_t *out, struct sh_err *err)
 {
     struct cuda_call at = *c;
-    int rc = clear(p, c, err);
+    int rc = clear_results(p, c, err);
 
     for (int s = 0; s < CUDA_N_SPACES; s++)
         at.base[s] = c->base[s] && shift ? c->base[s] + shift[s] : c->base[s];
@@ -67,7 +67,7 @@ static int run(struct cuda_plan *p, const struct cuda_call *c, const size_t *shi
     if (!rc)
         rc = cuda__check(cudaMemsetAsync(sum, 0, sizeof(*sum), c->stream), "clear a digest", err);
     if (!rc) {
-        fill(p, &at);
+        fill_operands(p, &at);
         rc = cuda__run_range(p, &at, 0, p->base.g->n_ops, err);
     }
     if (rc)
@@ -86,16 +86,16 @@ int cuda__verify_results(struct cuda_plan *p, const struct cuda_call *c, struct 
 
     p->records = NULL;
     if (!rc)
-        rc = run(p, c, NULL, sum, &here, err);
+        rc = run_shifted(p, c, NULL, sum, &here, err);
     if (!rc)
-        rc = run(p, c, SHIFT, sum, &there, err);
+        rc = run_shifted(p, c, SHIFT, sum, &there, err);
     p->records = records;
     if (!rc && here != there) {
         p->base.replay = DEV_REPLAY_UNSTEADY;
-    } else if (rc || run(p, c, SHIFT, sum, &got, NULL) || got != there) {
+    } else if (rc || run_shifted(p, c, SHIFT, sum, &got, NULL) || got != there) {
         cuda__records_free(p);
         p->base.replay = rc ? DEV_REPLAY_NONE : DEV_REPLAY_RESULTS;
     }
     cudaFree(sum);
-    return rc ? rc : clear(p, c, err);
+    return rc ? rc : clear_results(p, c, err);
 }

@@ -30,21 +30,22 @@ struct make {
     int64_t next_virtual;
 };
 
-static void put(struct make *m, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t n, const void *p)
+static void put_attribute(struct make *m, cudnnBackendDescriptor_t d,
+                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                          int64_t n, const void *p)
 {
     if (m->st == CUDNN_STATUS_SUCCESS)
         m->st = cudnnBackendSetAttribute(d, name, type, n, p);
 }
 
-static void finish(struct make *m, cudnnBackendDescriptor_t d)
+static void finish_desc(struct make *m, cudnnBackendDescriptor_t d)
 {
     if (m->st == CUDNN_STATUS_SUCCESS)
         m->st = cudnnBackendFinalize(d);
 }
 
 /* The graph owns it. */
-static cudnnBackendDescriptor_t add(struct make *m, cudnnBackendDescriptorType_t type)
+static cudnnBackendDescriptor_t add_desc(struct make *m, cudnnBackendDescriptorType_t type)
 {
     cudnnBackendDescriptor_t d = NULL;
 
@@ -60,24 +61,24 @@ static cudnnBackendDescriptor_t add(struct make *m, cudnnBackendDescriptorType_t
 static void put_desc(struct make *m, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                      cudnnBackendDescriptor_t value)
 {
-    put(m, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    put_attribute(m, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static cudnnBackendDescriptor_t tensor(struct make *m, int64_t uid, const int64_t dims[4],
-                                       cudnnDataType_t type, bool is_virtual)
+static cudnnBackendDescriptor_t add_tensor_desc(struct make *m, int64_t uid, const int64_t dims[4],
+                                                cudnnDataType_t type, bool is_virtual)
 {
     const int64_t c = dims[1], w = dims[3], h = dims[2], align = ALIGNMENT;
     const int64_t strides[4] = {h * w * c, 1, w * c, c};
-    cudnnBackendDescriptor_t t = add(m, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    cudnnBackendDescriptor_t t = add_desc(m, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
 
-    put(m, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    put(m, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
-    put(m, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
-    put(m, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-    put(m, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align);
+    put_attribute(m, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    put_attribute(m, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
+    put_attribute(m, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
+    put_attribute(m, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
+    put_attribute(m, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align);
     if (is_virtual)
-        put(m, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
-    finish(m, t);
+        put_attribute(m, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+    finish_desc(m, t);
     return t;
 }
 
@@ -86,16 +87,16 @@ static cudnnBackendDescriptor_t window(struct make *m, const struct dnn_conv *c)
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
     const int64_t n = 2;
-    cudnnBackendDescriptor_t d = add(m, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    cudnnBackendDescriptor_t d = add_desc(m, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
 
-    put(m, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    put(m, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    put(m, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &n);
-    put(m, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad_begin);
-    put(m, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad_end);
-    put(m, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, c->dilation);
-    put(m, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->stride);
-    finish(m, d);
+    put_attribute(m, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
+    put_attribute(m, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    put_attribute(m, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &n);
+    put_attribute(m, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad_begin);
+    put_attribute(m, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad_end);
+    put_attribute(m, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, c->dilation);
+    put_attribute(m, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->stride);
+    finish_desc(m, d);
     return d;
 }
 
@@ -133,20 +134,20 @@ static cudnnBackendDescriptor_t add_conv(struct make *m, const struct dnn_conv *
 {
     const struct conv_names *n = &NAMES[c->pass];
     const float one = 1.0f, zero = 0.0f;
-    cudnnBackendDescriptor_t x = tensor(m, UID(DNN_X), c->x, c->type, false);
-    cudnnBackendDescriptor_t w = tensor(m, UID(DNN_W), c->w, c->type, false);
-    cudnnBackendDescriptor_t y = y_is_last
-                                     ? tensor(m, UID(DNN_Y), c->y, c->type, false)
-                                     : tensor(m, m->next_virtual++, c->y, CUDNN_DATA_FLOAT, true);
-    cudnnBackendDescriptor_t conv = window(m, c), op = add(m, n->op);
+    cudnnBackendDescriptor_t x = add_tensor_desc(m, UID(DNN_X), c->x, c->type, false);
+    cudnnBackendDescriptor_t w = add_tensor_desc(m, UID(DNN_W), c->w, c->type, false);
+    cudnnBackendDescriptor_t y =
+        y_is_last ? add_tensor_desc(m, UID(DNN_Y), c->y, c->type, false)
+                  : add_tensor_desc(m, m->next_virtual++, c->y, CUDNN_DATA_FLOAT, true);
+    cudnnBackendDescriptor_t conv = window(m, c), op = add_desc(m, n->op);
 
     put_desc(m, op, n->conv, conv);
     put_desc(m, op, n->x, x);
     put_desc(m, op, n->w, w);
     put_desc(m, op, n->y, y);
-    put(m, op, n->alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    put(m, op, n->beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    finish(m, op);
+    put_attribute(m, op, n->alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    put_attribute(m, op, n->beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    finish_desc(m, op);
     m->ops[m->n_ops++] = op;
     return y;
 }
@@ -157,17 +158,19 @@ static cudnnBackendDescriptor_t pointwise(struct make *m, const struct dnn_conv 
     const cudnnDataType_t math = CUDNN_DATA_FLOAT;
     const cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
     const double upper = c->upper < (double)FLT_MAX ? c->upper : (double)FLT_MAX;
-    cudnnBackendDescriptor_t d = add(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    cudnnBackendDescriptor_t d = add_desc(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
 
-    put(m, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    put(m, d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    put_attribute(m, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    put_attribute(m, d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
     if (mode == CUDNN_POINTWISE_RELU_FWD) {
-        put(m, d, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1, &nan);
-        put(m, d, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1, &c->lower);
-        put(m, d, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE, 1, &upper);
-        put(m, d, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1, &c->slope);
+        put_attribute(m, d, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1,
+                      &nan);
+        put_attribute(m, d, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1, &c->lower);
+        put_attribute(m, d, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE, 1, &upper);
+        put_attribute(m, d, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
+                      &c->slope);
     }
-    finish(m, d);
+    finish_desc(m, d);
     return d;
 }
 
@@ -178,21 +181,21 @@ static cudnnBackendDescriptor_t add_pointwise(struct make *m, const struct dnn_c
                                               bool is_last)
 {
     const float one = 1.0f;
-    cudnnBackendDescriptor_t y = is_last
-                                     ? tensor(m, UID(DNN_Y), c->y, c->type, false)
-                                     : tensor(m, m->next_virtual++, c->y, CUDNN_DATA_FLOAT, true);
+    cudnnBackendDescriptor_t y =
+        is_last ? add_tensor_desc(m, UID(DNN_Y), c->y, c->type, false)
+                : add_tensor_desc(m, m->next_virtual++, c->y, CUDNN_DATA_FLOAT, true);
     cudnnBackendDescriptor_t d = pointwise(m, c, mode);
-    cudnnBackendDescriptor_t op = add(m, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    cudnnBackendDescriptor_t op = add_desc(m, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
 
     put_desc(m, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, d);
     put_desc(m, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     if (b)
         put_desc(m, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
     put_desc(m, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    put(m, op, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1, &one);
+    put_attribute(m, op, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1, &one);
     if (b)
-        put(m, op, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, 1, &factor);
-    finish(m, op);
+        put_attribute(m, op, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, 1, &factor);
+    finish_desc(m, op);
     m->ops[m->n_ops++] = op;
     return y;
 }
@@ -216,21 +219,21 @@ bool dnn_graph_new(cudnnHandle_t h, const struct dnn_conv *c, struct dnn_graph *
     /* Addend before bias: the order in which the precompiled fused engines know them. */
     at = add_conv(&m, c, !c->has_z && !c->has_bias && !c->has_act);
     if (c->has_z) {
-        d = tensor(&m, UID(DNN_Z), c->y, c->type, false);
+        d = add_tensor_desc(&m, UID(DNN_Z), c->y, c->type, false);
         at = add_pointwise(&m, c, CUDNN_POINTWISE_ADD, at, d, c->z_factor,
                            !c->has_bias && !c->has_act);
     }
     if (c->has_bias) {
-        d = tensor(&m, UID(DNN_BIAS), bias_dims, c->type, false);
+        d = add_tensor_desc(&m, UID(DNN_BIAS), bias_dims, c->type, false);
         at = add_pointwise(&m, c, CUDNN_POINTWISE_ADD, at, d, 1.0f, !c->has_act);
     }
     if (c->has_act)
         add_pointwise(&m, c, c->act, at, NULL, 0, true);
-    m.g->desc = add(&m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    put(&m, m.g->desc, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, m.n_ops,
-        m.ops);
-    put(&m, m.g->desc, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &h);
-    finish(&m, m.g->desc);
+    m.g->desc = add_desc(&m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    put_attribute(&m, m.g->desc, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                  m.n_ops, m.ops);
+    put_attribute(&m, m.g->desc, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &h);
+    finish_desc(&m, m.g->desc);
     if (m.st != CUDNN_STATUS_SUCCESS) {
         dnn_graph_free(m.g);
         return false;
@@ -311,7 +314,8 @@ static bool is_banned(cudnnBackendDescriptor_t config, uint32_t banned, bool may
     return is;
 }
 
-static cudnnBackendDescriptor_t ask(const struct dnn_graph *g, cudnnBackendHeurMode_t mode)
+static cudnnBackendDescriptor_t ask_heuristics(const struct dnn_graph *g,
+                                               cudnnBackendHeurMode_t mode)
 {
     cudnnBackendDescriptor_t h = make_desc(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
 
@@ -330,7 +334,7 @@ static cudnnBackendDescriptor_t ask(const struct dnn_graph *g, cudnnBackendHeurM
 int dnn_configs(const struct dnn_graph *g, cudnnBackendHeurMode_t mode, uint32_t banned,
                 bool may_compile, cudnnBackendDescriptor_t out[static DNN_MAX_CONFIGS])
 {
-    cudnnBackendDescriptor_t h = ask(g, mode), all[DNN_MAX_CONFIGS];
+    cudnnBackendDescriptor_t h = ask_heuristics(g, mode), all[DNN_MAX_CONFIGS];
     int64_t n = 0, got = 0;
     int made = 0, kept = 0;
 
@@ -358,7 +362,7 @@ int dnn_configs(const struct dnn_graph *g, cudnnBackendHeurMode_t mode, uint32_t
 /* ------------------------------------------------------------------ plans */
 
 /* After whatever a plan is made from has been set: finalizes it. On failure *p is empty. */
-static bool complete(struct dnn_plan *p, bool is_set, size_t max_workspace)
+static bool complete_plan(struct dnn_plan *p, bool is_set, size_t max_workspace)
 {
     int64_t bytes = 0, n = 0;
 
@@ -389,7 +393,7 @@ bool dnn_plan_new(cudnnBackendDescriptor_t config, size_t max_workspace, struct 
         out->desc && cudnnBackendSetAttribute(out->desc, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                               &out->config) == CUDNN_STATUS_SUCCESS;
-    return complete(out, is_set, max_workspace);
+    return complete_plan(out, is_set, max_workspace);
 }
 
 void dnn_plan_fini(struct dnn_plan *p)
@@ -467,7 +471,7 @@ bool dnn_plan_load(cudnnHandle_t h, const void *saved, size_t bytes, size_t max_
                                  CUDNN_TYPE_CHAR, (int64_t)bytes, saved) == CUDNN_STATUS_SUCCESS &&
         cudnnBackendSetAttribute(out->desc, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
                                  &h) == CUDNN_STATUS_SUCCESS;
-    return complete(out, is_set, max_workspace);
+    return complete_plan(out, is_set, max_workspace);
 }
 
 /* ------------------------------------------------------------------ running */

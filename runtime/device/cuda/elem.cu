@@ -81,7 +81,7 @@ static __global__ void map_each(const __grid_constant__ NEST n, I total,
 }
 
 template <int N, class F>
-static void map(cudaStream_t s, const struct k_nest *n, const operands<N> &o, F f)
+static void map_nest(cudaStream_t s, const struct k_nest *n, const operands<N> &o, F f)
 {
     vec_nest<N + 1> vec;
     nest<N + 1> narrow;
@@ -130,7 +130,7 @@ struct act_bwd_fn { /* x y d_y -> d_x */
     }
 };
 
-static __device__ __noinline__ float power(float a, float b)
+static __device__ __noinline__ float power_of(float a, float b)
 {
     return powf(a, b);
 }
@@ -174,7 +174,7 @@ struct binary_fn {
         case DEV_BIN_MAX:
             EACH(max_nan(a, b));
         case DEV_BIN_POW:
-            EACH(power(a, b));
+            EACH(power_of(a, b));
         case DEV_BIN_EQUAL:
             EACH(a == b);
         case DEV_BIN_LESS:
@@ -311,25 +311,25 @@ void k_quantize(cudaStream_t s, const struct k_nest *n, const struct k_quantize 
             (const float4 *)q->x.p, (uint32_t *)q->y.p, quads, by, f);
         return;
     }
-    map<2>(s, n, operands<2>{{q->y, q->x, q->add}}, f);
+    map_nest<2>(s, n, operands<2>{{q->y, q->x, q->add}}, f);
 }
 
 void k_act(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct k_operand x, int act,
            float p0, float p1)
 {
-    map<1>(s, n, operands<1>{{y, x}}, act_fn{{act, p0, p1}});
+    map_nest<1>(s, n, operands<1>{{y, x}}, act_fn{{act, p0, p1}});
 }
 
 void k_act_bwd(cudaStream_t s, const struct k_nest *n, struct k_operand dx, struct k_operand x,
                struct k_operand y, struct k_operand dy, int act, float p0, float p1)
 {
-    map<3>(s, n, operands<3>{{dx, x, y, dy}}, act_bwd_fn{{act, p0, p1}});
+    map_nest<3>(s, n, operands<3>{{dx, x, y, dy}}, act_bwd_fn{{act, p0, p1}});
 }
 
 void k_binary(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct k_operand a,
               struct k_operand b, int kind, int act, float p0, float p1)
 {
-    map<2>(s, n, operands<2>{{y, a, b}}, binary_fn{kind, {act, p0, p1}});
+    map_nest<2>(s, n, operands<2>{{y, a, b}}, binary_fn{kind, {act, p0, p1}});
 }
 
 /* ------------------------------------------------------------------ integers */
@@ -381,7 +381,7 @@ template <class T, class U> static DEV_INLINE T int_of(int kind, T a, T b)
     }
 }
 
-template <class T> static DEV_INLINE bool compare(int kind, T a, T b)
+template <class T> static DEV_INLINE bool compare_as(int kind, T a, T b)
 {
     switch (kind) {
     case DEV_BIN_EQUAL:
@@ -410,14 +410,14 @@ static __global__ void binary_ints(const __grid_constant__ NEST n, I total, void
     const T a = pa[off[1]], b = pb[off[2]];
 
     if (kind >= DEV_BIN_EQUAL && kind <= DEV_BIN_GREATER_EQUAL)
-        ((uint8_t *)y)[off[0]] = compare(kind, a, b);
+        ((uint8_t *)y)[off[0]] = compare_as(kind, a, b);
     else
         ((T *)y)[off[0]] = int_of<T, U>(kind, a, b);
 }
 
 template <class T, class U>
-static void launch_ints(cudaStream_t s, const struct k_nest *n, void *y, const void *a,
-                        const void *b, int kind)
+static void launch_elem_ints(cudaStream_t s, const struct k_nest *n, void *y, const void *a,
+                             const void *b, int kind)
 {
     const unsigned grid = (unsigned)cdiv64(n->total, THREADS);
     nest<3> narrow;
@@ -435,28 +435,28 @@ void k_binary_int(cudaStream_t s, const struct k_nest *n, int type, void *y, con
 {
     switch (type) {
     case CUDA_T_I64:
-        launch_ints<int64_t, uint64_t>(s, n, y, a, b, kind);
+        launch_elem_ints<int64_t, uint64_t>(s, n, y, a, b, kind);
         break;
     case CUDA_T_I32:
-        launch_ints<int32_t, uint32_t>(s, n, y, a, b, kind);
+        launch_elem_ints<int32_t, uint32_t>(s, n, y, a, b, kind);
         break;
     case CUDA_T_I16:
-        launch_ints<int16_t, uint32_t>(s, n, y, a, b, kind);
+        launch_elem_ints<int16_t, uint32_t>(s, n, y, a, b, kind);
         break;
     case CUDA_T_I8:
-        launch_ints<int8_t, uint32_t>(s, n, y, a, b, kind);
+        launch_elem_ints<int8_t, uint32_t>(s, n, y, a, b, kind);
         break;
     case CUDA_T_U64:
-        launch_ints<uint64_t, uint64_t>(s, n, y, a, b, kind);
+        launch_elem_ints<uint64_t, uint64_t>(s, n, y, a, b, kind);
         break;
     case CUDA_T_U32:
-        launch_ints<uint32_t, uint32_t>(s, n, y, a, b, kind);
+        launch_elem_ints<uint32_t, uint32_t>(s, n, y, a, b, kind);
         break;
     case CUDA_T_U16:
-        launch_ints<uint16_t, uint32_t>(s, n, y, a, b, kind);
+        launch_elem_ints<uint16_t, uint32_t>(s, n, y, a, b, kind);
         break;
     default:
-        launch_ints<uint8_t, uint32_t>(s, n, y, a, b, kind);
+        launch_elem_ints<uint8_t, uint32_t>(s, n, y, a, b, kind);
         break;
     }
 }
@@ -464,8 +464,8 @@ void k_binary_int(cudaStream_t s, const struct k_nest *n, int type, void *y, con
 /* ------------------------------------------------------------------ where */
 
 template <class U, class NEST, class I>
-static __global__ void pick(const __grid_constant__ NEST n, I total, U *y, const uint8_t *cond,
-                            const U *a, const U *b)
+static __global__ void pick_elements(const __grid_constant__ NEST n, I total, U *y,
+                                     const uint8_t *cond, const U *a, const U *b)
 {
     const I i = (I)blockIdx.x * THREADS + threadIdx.x;
     int64_t off[4];
@@ -484,11 +484,11 @@ static void launch_pick(cudaStream_t s, const struct k_nest *n, void *y, const v
     nest<4> narrow;
 
     if (narrow_of(*n, &narrow))
-        pick<U><<<grid, THREADS, 0, s>>>(narrow, (uint32_t)n->total, (U *)y, (const uint8_t *)cond,
-                                         (const U *)a, (const U *)b);
+        pick_elements<U><<<grid, THREADS, 0, s>>>(
+            narrow, (uint32_t)n->total, (U *)y, (const uint8_t *)cond, (const U *)a, (const U *)b);
     else
-        pick<U><<<grid, THREADS, 0, s>>>(wide_of<4>(*n), n->total, (U *)y, (const uint8_t *)cond,
-                                         (const U *)a, (const U *)b);
+        pick_elements<U><<<grid, THREADS, 0, s>>>(
+            wide_of<4>(*n), n->total, (U *)y, (const uint8_t *)cond, (const U *)a, (const U *)b);
 }
 
 void k_where(cudaStream_t s, const struct k_nest *n, struct k_operand y, const void *cond,
@@ -497,7 +497,7 @@ void k_where(cudaStream_t s, const struct k_nest *n, struct k_operand y, const v
     const size_t size = type_bytes(y.type);
 
     if (y.type == CUDA_T_F32 || y.type == CUDA_T_F16 || y.type == CUDA_T_BF16)
-        map<3>(s, n, operands<3>{{y, {(void *)cond, CUDA_T_U8, false}, a, b}}, where_fn{});
+        map_nest<3>(s, n, operands<3>{{y, {(void *)cond, CUDA_T_U8, false}, a, b}}, where_fn{});
     else if (size == 8)
         launch_pick<uint64_t>(s, n, y.p, cond, a.p, b.p);
     else if (size == 4)
@@ -510,7 +510,7 @@ void k_where(cudaStream_t s, const struct k_nest *n, struct k_operand y, const v
 
 /* ------------------------------------------------------------------ fill */
 
-static __global__ void fill(uint8_t *dst, size_t bytes, uint64_t bits)
+static __global__ void fill_bits(uint8_t *dst, size_t bytes, uint64_t bits)
 {
     const size_t at = ((size_t)blockIdx.x * THREADS + threadIdx.x) * 16;
     const uint32_t lo = (uint32_t)bits, hi = (uint32_t)(bits >> 32);
@@ -578,8 +578,8 @@ void k_fill(cudaStream_t s, void *dst, int type, bool is_bool, int64_t n, float 
     const size_t bytes = (size_t)n * type_bytes(type);
     const uint64_t bits = pattern_of(type, is_bool, value);
 
-    fill<<<(unsigned)cdiv64((int64_t)bytes, 16 * THREADS), THREADS, 0, s>>>((uint8_t *)dst, bytes,
-                                                                            bits);
+    fill_bits<<<(unsigned)cdiv64((int64_t)bytes, 16 * THREADS), THREADS, 0, s>>>((uint8_t *)dst,
+                                                                                 bytes, bits);
 }
 
 /* ------------------------------------------------------------------ epilogue */

@@ -10,7 +10,8 @@
 #define BLOCKS 32
 #define AT_ONCE 4
 
-static __global__ void __launch_bounds__(THREADS) fetch(uint4 *dst, const uint4 *src, size_t n)
+static __global__ void __launch_bounds__(THREADS)
+    fetch_words(uint4 *dst, const uint4 *src, size_t n)
 {
     const size_t step = (size_t)gridDim.x * THREADS;
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
@@ -31,6 +32,6 @@ static __global__ void __launch_bounds__(THREADS) fetch(uint4 *dst, const uint4 
 
 void k_fetch(cudaStream_t s, void *dst, const void *src, size_t bytes)
 {
-    fetch<<<BLOCKS, THREADS, 0, s>>>(static_cast<uint4 *>(dst), static_cast<const uint4 *>(src),
-                                     bytes / sizeof(uint4));
+    fetch_words<<<BLOCKS, THREADS, 0, s>>>(static_cast<uint4 *>(dst),
+                                           static_cast<const uint4 *>(src), bytes / sizeof(uint4));
 }

@@ -16,7 +16,7 @@
 #define TILE (4 * THREADS)      /* backward: indices looked at between two barriers */
 
 /* The row of position i; outside [0, n) if there is none. */
-DEV_INLINE int64_t row_of(const struct k_gather &g, int64_t i)
+DEV_INLINE int64_t gather_row(const struct k_gather &g, int64_t i)
 {
     const int64_t v =
         g.is_wide ? ((const int64_t *)g.indices)[i] : (int64_t)((const int32_t *)g.indices)[i];
@@ -24,13 +24,13 @@ DEV_INLINE int64_t row_of(const struct k_gather &g, int64_t i)
     return v < 0 ? v + g.n : v;
 }
 
-DEV_INLINE bool is_row(const struct k_gather &g, int64_t v)
+DEV_INLINE bool is_table_row(const struct k_gather &g, int64_t v)
 {
     return v >= 0 && v < g.n;
 }
 
 /* As the caller wrote it. */
-DEV_INLINE void report(const struct k_gather &g, int64_t at, int64_t v)
+DEV_INLINE void report_index(const struct k_gather &g, int64_t at, int64_t v)
 {
     raise_fault(g.fault, g.op, at, v < 0 ? v - g.n : v);
 }
@@ -47,13 +47,13 @@ __global__ __launch_bounds__(THREADS) void gather_kernel(struct k_gather g, cons
     for (I k = (I)blockIdx.x * THREADS + threadIdx.x; k < total; k += step) {
         const I r = k / per_row, column = k % per_row;
         const int64_t i = (int64_t)(r % (I)g.n_index), o = (int64_t)(r / (I)g.n_index);
-        const int64_t v = row_of(g, i);
+        const int64_t v = gather_row(g, i);
         vec<D, V> out;
 
 #pragma unroll
         for (int e = 0; e < V; e++)
             out.v[e] = from_f<D>(0);
-        if (is_row(g, v)) {
+        if (is_table_row(g, v)) {
             const vec<S, V> in = load_vec<V>(table + ((o * g.n + v) * per_row + column) * V);
 
 #pragma unroll
@@ -64,7 +64,7 @@ __global__ __launch_bounds__(THREADS) void gather_kernel(struct k_gather g, cons
                     out.v[e] = from_f<D>(to_f(in.v[e]));
             }
         } else if (column == 0) {
-            report(g, i, v);
+            report_index(g, i, v);
         }
         store_vec<V>(y + (int64_t)k * V, out);
     }
@@ -124,7 +124,7 @@ DEV_INLINE bool occurs_before(const struct k_gather &g, int64_t i, int64_t v)
         bool found = false;
 
         for (int64_t j = j0 + threadIdx.x; j < j0 + TILE && j < i; j += THREADS)
-            found |= row_of(g, j) == v;
+            found |= gather_row(g, j) == v;
         if (__syncthreads_or(found))
             return true;
     }
@@ -139,7 +139,7 @@ DEV_INLINE int list_tile(const struct k_gather &g, int64_t j0, int64_t v, int *l
 
     for (int part = 0; part < TILE / THREADS; part++) {
         const int64_t j = j0 + part * THREADS + threadIdx.x;
-        const bool mine = j < g.n_index && row_of(g, j) == v;
+        const bool mine = j < g.n_index && gather_row(g, j) == v;
         const unsigned lanes = __ballot_sync(0xffffffffu, mine);
 
         if (lane == 0)
@@ -164,13 +164,13 @@ __global__ __launch_bounds__(THREADS) void gather_bwd_kernel(struct k_gather g, 
     __shared__ int list[TILE], counts[GROUPS];
     __shared__ float sums[GROUPS][WARP * V];
     const int lane = threadIdx.x % WARP, group = threadIdx.x / WARP;
-    const int64_t i = blockIdx.x % g.n_index, o = blockIdx.x / g.n_index, v = row_of(g, i);
+    const int64_t i = blockIdx.x % g.n_index, o = blockIdx.x / g.n_index, v = gather_row(g, i);
     const int64_t column = ((int64_t)blockIdx.y * WARP + lane) * V;
     float sum[V] = {0};
 
-    if (!is_row(g, v)) {
+    if (!is_table_row(g, v)) {
         if (threadIdx.x == 0)
-            report(g, i, v);
+            report_index(g, i, v);
         return;
     }
     if (occurs_before(g, i, v))

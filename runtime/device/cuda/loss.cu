@@ -55,14 +55,14 @@ DEV_INLINE bool add_up(const struct k_loss &a, double *part, double mine, double
 }
 
 /* Of the gradient. */
-DEV_INLINE double scale_of(const struct k_loss &a)
+DEV_INLINE double loss_scale(const struct k_loss &a)
 {
     return (double)a.weight * (a.scaler ? (double)a.scaler[0] : 1);
 }
 
 /* ------------------------------------------------------------------ cross-entropy */
 
-DEV_INLINE double weight_of(const struct k_xent &k, int64_t i)
+DEV_INLINE double xent_weight(const struct k_xent &k, int64_t i)
 {
     return k.weights ? (double)k.weights[i] : 1;
 }
@@ -81,7 +81,7 @@ __global__ __launch_bounds__(THREADS) static void count_kernel(struct k_loss a, 
         if (target == k.ignore)
             continue;
         if (target >= 0 && target < k.n)
-            mine += weight_of(k, target);
+            mine += xent_weight(k, target);
         else
             raise_fault(a.fault, a.op, r, target);
     }
@@ -103,7 +103,7 @@ DEV_INLINE double row_loss(const struct k_loss &a, const struct k_xent &k, int64
 
     if (target < 0 || target >= k.n)
         return NAN;
-    return (1 - (double)k.smoothing) * weight_of(k, target) *
+    return (1 - (double)k.smoothing) * xent_weight(k, target) *
                (log_sum - load_any(a.x_type, a.x, at + target * k.inner)) +
            soft * (s.weights * log_sum - s.dot);
 }
@@ -111,7 +111,7 @@ DEV_INLINE double row_loss(const struct k_loss &a, const struct k_xent &k, int64
 DEV_INLINE void sum_element(const struct k_loss &a, const struct k_xent &k, int64_t at, int64_t i,
                             double max, struct row_sums &s)
 {
-    const double x = load_any(a.x_type, a.x, at + i * k.inner), w = weight_of(k, i);
+    const double x = load_any(a.x_type, a.x, at + i * k.inner), w = xent_weight(k, i);
 
     s.exps += exp(x - max);
     s.weights += w;
@@ -130,12 +130,12 @@ DEV_INLINE void write_gradient(const struct k_loss &a, const struct k_xent &k, i
         store_gradient(a.d_type, a.d, at + i * k.inner, 0);
         return;
     }
-    hit = (1 - (double)k.smoothing) * weight_of(k, target);
+    hit = (1 - (double)k.smoothing) * xent_weight(k, target);
     p = exp((double)load_any(a.x_type, a.x, at + i * k.inner) - max) / s.exps;
-    store_gradient(
-        a.d_type, a.d, at + i * k.inner,
-        (float)((p * (hit + soft * s.weights) - (i == target ? hit : 0) - soft * weight_of(k, i)) /
-                count));
+    store_gradient(a.d_type, a.d, at + i * k.inner,
+                   (float)((p * (hit + soft * s.weights) - (i == target ? hit : 0) -
+                            soft * xent_weight(k, i)) /
+                           count));
 }
 
 DEV_INLINE void finish_xent(const struct k_loss &a, double mine, double *smem)
@@ -153,7 +153,7 @@ __global__ __launch_bounds__(THREADS) static void wide_xent_kernel(struct k_loss
     __shared__ double smem[THREADS / WARP];
     const int64_t row = blockIdx.x, target = k.label[row];
     const int64_t at = row / k.inner * k.n * k.inner + row % k.inner;
-    const double count = ((const double *)a.scratch)[0] / scale_of(a);
+    const double count = ((const double *)a.scratch)[0] / loss_scale(a);
     struct row_sums s = {0, 0, 0};
     float max = -INFINITY;
     double mine = 0;
@@ -178,7 +178,7 @@ __global__ __launch_bounds__(THREADS) static void tall_xent_kernel(struct k_loss
 {
     __shared__ double smem[THREADS / WARP];
     const int64_t step = (int64_t)gridDim.x * THREADS;
-    const double count = ((const double *)a.scratch)[0] / scale_of(a);
+    const double count = ((const double *)a.scratch)[0] / loss_scale(a);
     double mine = 0;
 
     for (int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x; row < k.rows; row += step) {
@@ -218,7 +218,7 @@ void k_loss_xent(cudaStream_t s, const struct k_loss *a, const struct k_xent *k)
 /* ------------------------------------------------------------------ losses of each element */
 
 /* As in cpu_loss.c: what an element costs, and *d its derivative. */
-DEV_INLINE double each(const struct k_each &k, double w, double x, double t, double *d)
+DEV_INLINE double loss_of_each(const struct k_each &k, double w, double x, double t, double *d)
 {
     const double e = x - t, delta = k.delta;
     double tail;
@@ -244,13 +244,14 @@ __global__ __launch_bounds__(THREADS) static void each_kernel(struct k_loss a, s
 {
     __shared__ double smem[THREADS / WARP];
     const int64_t step = (int64_t)gridDim.x * THREADS;
-    const double share = scale_of(a) / (double)k.n;
+    const double share = loss_scale(a) / (double)k.n;
     double mine = 0, sum, slope;
 
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < k.n; i += step) {
         const double w = k.weights ? (double)k.weights[i % k.n_weights] : 1;
 
-        mine += each(k, w, load_any(a.x_type, a.x, i), load_any(k.t_type, k.target, i), &slope);
+        mine +=
+            loss_of_each(k, w, load_any(a.x_type, a.x, i), load_any(k.t_type, k.target, i), &slope);
         store_gradient(a.d_type, a.d, i, (float)(slope * share));
     }
     mine = block_sum<THREADS>(mine, smem);
@@ -273,7 +274,7 @@ void k_loss_each(cudaStream_t s, const struct k_loss *a, const struct k_each *k)
 #define EACH 8 /* elements of a thread */
 
 /* Random words of elements 4 block .. 4 block + 3. */
-DEV_INLINE void draw(const struct k_dropout &d, int64_t block, uint32_t *out)
+DEV_INLINE void draw_dropout(const struct k_dropout &d, int64_t block, uint32_t *out)
 {
     const uint64_t step = (uint64_t)d.step;
     const uint32_t counter[4] = {(uint32_t)block, d.op, (uint32_t)step, (uint32_t)(step >> 32)};
@@ -292,8 +293,8 @@ __global__ __launch_bounds__(THREADS) void dropout_kernel(struct k_dropout d, co
 
     if (i >= d.n)
         return;
-    draw(d, i / 4, r);
-    draw(d, i / 4 + 1, r + 4);
+    draw_dropout(d, i / 4, r);
+    draw_dropout(d, i / 4 + 1, r + 4);
     if (i + EACH > d.n) {
         for (int k = 0; i + k < d.n; k++) {
             const bool keep = r[k] >= d.threshold;

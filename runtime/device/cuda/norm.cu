@@ -31,7 +31,8 @@ template <int V> static DEV_INLINE void fetch(struct k_operand o, int64_t at, fl
         load_f<V>((const bf16 *)o.p + at, v);
 }
 
-template <int V> static DEV_INLINE void put(struct k_operand o, int64_t at, const float (&v)[V])
+template <int V>
+static DEV_INLINE void put_norm(struct k_operand o, int64_t at, const float (&v)[V])
 {
     if (o.type == CUDA_T_F32)
         store_f<V>((float *)o.p + at, v);
@@ -265,7 +266,7 @@ static __global__ void softmax_long(struct k_operand x, struct k_operand y, int6
     for (int64_t i = threadIdx.x; i < n; i += BLOCK) {
         fetch<1>(x, from + i, v);
         v[0] = is_log ? v[0] - max - sum : expf(v[0] - max) * sum;
-        put<1>(y, from + i, v);
+        put_norm<1>(y, from + i, v);
     }
 }
 
@@ -290,7 +291,7 @@ static __global__ void softmax_inner(struct k_operand x, struct k_operand y, int
     for (int64_t i = 0; i < n; i++) {
         fetch<1>(x, from + i * inner, v);
         v[0] = is_log ? v[0] - max - sum : expf(v[0] - max) * sum;
-        put<1>(y, from + i * inner, v);
+        put_norm<1>(y, from + i * inner, v);
     }
 }
 
@@ -364,7 +365,7 @@ static __global__ void softmax_bwd_long(struct k_operand y, struct k_operand dy,
         fetch<1>(y, from + i, v);
         fetch<1>(dy, from + i, g);
         v[0] = softmax_slope(v[0], g[0], sum, is_log);
-        put<1>(dx, from + i, v);
+        put_norm<1>(dx, from + i, v);
     }
 }
 
@@ -390,7 +391,7 @@ static __global__ void softmax_bwd_inner(struct k_operand y, struct k_operand dy
         fetch<1>(y, from + i * inner, v);
         fetch<1>(dy, from + i * inner, g);
         v[0] = softmax_slope(v[0], g[0], sum, is_log);
-        put<1>(dx, from + i * inner, v);
+        put_norm<1>(dx, from + i * inner, v);
     }
 }
 
@@ -473,7 +474,7 @@ static __global__ void layernorm_long(const __grid_constant__ struct k_layernorm
         fetch_or<1>(a.scale, i, 1, scale);
         fetch_or<1>(a.bias, i, 0, bias);
         v[0] = (v[0] - mean) * inv * scale[0] + bias[0];
-        put<1>(a.y, from + i, v);
+        put_norm<1>(a.y, from + i, v);
         if (a.bytes.p)
             ((uint8_t *)a.bytes.p)[from + i] = byte_of(a, v[0]);
     }
@@ -646,7 +647,7 @@ static __global__ void layernorm_bwd_long(const __grid_constant__ struct k_layer
         fetch<1>(a.dy, from + i, g);
         fetch_or<1>(a.scale, i, 1, scale);
         x[0] = inv * (g[0] * scale[0] - sum - (x[0] - mean) * inv * dot);
-        put<1>(a.dx, from + i, x);
+        put_norm<1>(a.dx, from + i, x);
     }
 }
 

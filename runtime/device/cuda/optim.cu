@@ -166,7 +166,7 @@ struct part { /* of a gradient [m][taps][c], by one block */
     int c0, tall, width; /* from (m0, c0) on: so many m, of each so many channels */
 };
 
-DEV_INLINE struct part part_of(const struct k_optim_item &t, int64_t piece)
+DEV_INLINE struct part optim_part(const struct k_optim_item &t, int64_t piece)
 {
     const int most = piece_channels(t.c, t.taps), rows = K_OPTIM_PIECE / (t.c * t.taps);
     const int per_m = (t.c + most - 1) / most, height = rows > 1 ? rows : 1;
@@ -196,7 +196,7 @@ DEV_INLINE int divide(int x, struct divisor by)
 
 /* smem[m][width][taps] = the part, V channels at a time. */
 template <int V, class T>
-DEV_INLINE void turn(const struct k_optim_item &t, const struct part &a, float *smem)
+DEV_INLINE void take_piece_turn(const struct k_optim_item &t, const struct part &a, float *smem)
 {
     const T *const grad = (const T *)t.g + a.m0 * t.taps * t.c + a.c0;
     const struct divisor by_width = divisor_of(a.width / V), by_taps = divisor_of(t.taps);
@@ -219,9 +219,9 @@ template <class T>
 DEV_INLINE void turn_over(const struct k_optim_item &t, const struct part &a, float *smem)
 {
     if (t.c % 4 == 0 && a.width % 4 == 0 && a.c0 % 4 == 0)
-        turn<4, T>(t, a, smem);
+        take_piece_turn<4, T>(t, a, smem);
     else
-        turn<1, T>(t, a, smem);
+        take_piece_turn<1, T>(t, a, smem);
 }
 
 template <int RULE>
@@ -253,7 +253,7 @@ __global__ __launch_bounds__(THREADS) void optim_kernel(const __grid_constant__ 
     }
 
     if (t.taps > 1) {
-        const struct part a = part_of(t, piece);
+        const struct part a = optim_part(t, piece);
 
         DISPATCH_FLOAT(t.g_type, T, turn_over<T>(t, a, smem));
         __syncthreads();

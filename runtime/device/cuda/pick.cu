@@ -176,7 +176,7 @@ struct best {
     int at; /* < 0: none */
 };
 
-static DEV_INLINE best better(const best &a, const best &b)
+static DEV_INLINE best better_box(const best &a, const best &b)
 {
     if (a.at < 0 || b.at < 0)
         return a.at < 0 ? b : a;
@@ -195,14 +195,14 @@ static DEV_INLINE best best_of_all(best mine, best *smem)
         const best other = {__shfl_xor_sync(0xffffffffu, mine.score, d),
                             __shfl_xor_sync(0xffffffffu, mine.at, d)};
 
-        mine = better(mine, other);
+        mine = better_box(mine, other);
     }
     if (threadIdx.x % WARP == 0)
         smem[threadIdx.x / WARP] = mine;
     __syncthreads();
     all = smem[0];
     for (int w = 1; w < WARPS; w++)
-        all = better(all, smem[w]);
+        all = better_box(all, smem[w]);
     __syncthreads();
     return all;
 }

@@ -74,7 +74,7 @@ DEV_INLINE taps taps_of(const axis &a, int out)
 }
 
 /* Elements along the axis that an average counts. */
-DEV_INLINE int counted(const axis &a, const taps &t, bool include_pad)
+DEV_INLINE int counted_taps(const axis &a, const taps &t, bool include_pad)
 {
     const int behind = a.end - 1 - t.first;
 
@@ -120,7 +120,7 @@ template <int V> DEV_INLINE void store_v(const k_operand &o, int64_t off, const 
 /* ------------------------------------------------------------------ forward */
 
 template <int V, bool IS_MAX>
-DEV_INLINE void take(const float (&v)[V], int at, float (&acc)[V], int (&best)[V])
+DEV_INLINE void take_larger(const float (&v)[V], int at, float (&acc)[V], int (&best)[V])
 {
 #pragma unroll
     for (int e = 0; e < V; e++)
@@ -170,12 +170,13 @@ static __global__ void forward(const __grid_constant__ window_op o, k_operand x,
             for (int k = 0; k < UNDER_WAY; k++)
                 if (kw + k < tw.hi) {
                     widen<V>(x.type, raw[k], v);
-                    take<V, IS_MAX>(v, h * o.w.in + tw.first + (kw + k) * o.w.dilation, acc, best);
+                    take_larger<V, IS_MAX>(v, h * o.w.in + tw.first + (kw + k) * o.w.dilation, acc,
+                                           best);
                 }
         }
     }
     if (!IS_MAX) {
-        const int n = counted(o.h, th, o.include_pad) * counted(o.w, tw, o.include_pad);
+        const int n = counted_taps(o.h, th, o.include_pad) * counted_taps(o.w, tw, o.include_pad);
 
 #pragma unroll
         for (int e = 0; e < V; e++)
@@ -247,7 +248,7 @@ static __global__ void backward(const __grid_constant__ window_op o, k_operand d
     for (from.h = oh.lo; from.h < oh.hi; from.h++) {
         if (!holds(o.h, oh, from.h))
             continue;
-        const int nh = IS_MAX ? 1 : counted(o.h, taps_of(o.h, from.h), o.include_pad);
+        const int nh = IS_MAX ? 1 : counted_taps(o.h, taps_of(o.h, from.h), o.include_pad);
 
         for (from.w = ow.lo; from.w < ow.hi; from.w++) {
             if (!holds(o.w, ow, from.w))
@@ -256,7 +257,7 @@ static __global__ void backward(const __grid_constant__ window_op o, k_operand d
                 gather_max<V>(o, dy, idx, from, c.h * o.w.in + c.w, acc);
                 continue;
             }
-            const int nw = counted(o.w, taps_of(o.w, from.w), o.include_pad);
+            const int nw = counted_taps(o.w, taps_of(o.w, from.w), o.include_pad);
             const float share = 1.0f / (float)(nh * nw);
 
             widen<V>(dy.type, load_bits<V>(dy, offset(o.y, from)), v);

@@ -18,7 +18,7 @@
 #include "runtime/device/cuda/tma.cuh"
 #include "runtime/device/cuda/wgmma.cuh"
 
-static shape shape_of(const struct k_product *k)
+static shape shape_of_product(const struct k_product *k)
 {
     const struct k_conv *v = &k->conv;
     shape s = {};
@@ -71,7 +71,7 @@ template <int n> DEV_INLINE void copy_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
-template <int V> DEV_INLINE void fill(uint32_t to, uint32_t word)
+template <int V> DEV_INLINE void fill_word(uint32_t to, uint32_t word)
 {
 #pragma unroll
     for (int i = 0; i < V / 4; i++)
@@ -84,7 +84,7 @@ struct pixel { // of x: where the window of a row begins, its number and its pla
     int at, h, w;
 };
 
-DEV_INLINE pixel pixel_of(const shape &s, int row)
+DEV_INLINE pixel output_pixel(const shape &s, int row)
 {
     const uint32_t n = quotient((uint32_t)row, s.by_pq), rest = (uint32_t)row - n * s.by_pq.d;
     const uint32_t p = quotient(rest, s.by_q), q = rest - p * s.by_q.d;
@@ -93,7 +93,7 @@ DEV_INLINE pixel pixel_of(const shape &s, int row)
     return {((int)n * s.h + h) * s.w + w, row < s.rows ? h : NOWHERE, w};
 }
 
-DEV_INLINE bool is_inside(const shape &s, const pixel &px, int dh, int dw)
+DEV_INLINE bool is_pixel_inside(const shape &s, const pixel &px, int dh, int dw)
 {
     return (unsigned)(px.h + dh) < (unsigned)s.h && (unsigned)(px.w + dw) < (unsigned)s.w;
 }
@@ -125,7 +125,7 @@ template <int BN, int V, int W> struct copier {
     {
 #pragma unroll
         for (int i = 0; i < PIXELS; i++)
-            pixels[i] = pixel_of(s, row0 + first + i * ROWS);
+            pixels[i] = output_pixel(s, row0 + first + i * ROWS);
     }
 
     DEV_INLINE void load(const shape &s, const uint8_t *x, const int8_t *w, int slice, int column,
@@ -140,11 +140,11 @@ template <int BN, int V, int W> struct copier {
 
 #pragma unroll
         for (int i = 0; i < PIXELS; i++) {
-            const bool inside = is_inside(s, pixels[i], dh, dw);
+            const bool inside = is_pixel_inside(s, pixels[i], dh, dw);
             const uint32_t to = stage + swizzled(first + i * ROWS, piece);
 
             if (s.zero4 != 0 && is_term && !inside)
-                fill<V>(to, s.zero4);
+                fill_word<V>(to, s.zero4);
             else
                 copy_async<V>(to, inside ? from + (int64_t)pixels[i].at * s.c : x,
                               is_term && inside);
@@ -360,14 +360,14 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step) {
         const int row = (int)(i / s.m), m = (int)(i % s.m);
         const int first = m / (s.m / s.groups) * per;
-        const pixel px = pixel_of(s, row);
+        const pixel px = output_pixel(s, row);
         const int8_t *weights = w + (int64_t)m * s.terms;
         int32_t sum[1] = {0}, less[1];
         float factor[1], offset[1];
 
         for (int tap = 0; tap < s.taps; tap++, weights += per) {
             const int dh = tap / s.s * s.dil_h, dw = tap % s.s * s.dil_w;
-            const bool inside = is_inside(s, px, dh, dw);
+            const bool inside = is_pixel_inside(s, px, dh, dw);
             const uint8_t *from = x + (inside ? (int64_t)(px.at + dh * s.w + dw) * s.c + first : 0);
 
             for (int c = 0; c < per; c++) {
@@ -400,7 +400,7 @@ template <class F> static void allow(F *kernel, int bytes)
     cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-template <int BN> static unsigned blocks_of(const shape &s)
+template <int BN> static unsigned product_blocks(const shape &s)
 {
     return (unsigned)(cdiv64(s.rows, BM) * cdiv64(s.m, BN));
 }
@@ -411,7 +411,7 @@ static void launch_tiles(cudaStream_t st, const shape &s, const tail &t, const s
     const int bytes = pipe<BN, STAGES>::bytes((s.terms + BK - 1) / BK, W == 2);
 
     allow(tiles_kernel<BN, STAGES, V, SIGNED, W>, bytes);
-    tiles_kernel<BN, STAGES, V, SIGNED, W><<<blocks_of<BN>(s), THREADS, bytes, st>>>(
+    tiles_kernel<BN, STAGES, V, SIGNED, W><<<product_blocks<BN>(s), THREADS, bytes, st>>>(
         s, t, (const uint8_t *)k->x, (const int8_t *)k->w);
 }
 
@@ -431,13 +431,14 @@ static bool launch_stream(cudaStream_t st, const shape &s, const tail &t, const 
                      {terms, W * terms, 2 * terms, 4 * W * terms}, {BK, 2, 4, W / 2, BN / (4 * W)}))
         return false;
     allow(stream_kernel<BN, STAGES, SIGNED, W>, bytes);
-    stream_kernel<BN, STAGES, SIGNED, W><<<blocks_of<BN>(s), THREADS, bytes, st>>>(x, w, s, t);
+    stream_kernel<BN, STAGES, SIGNED, W><<<product_blocks<BN>(s), THREADS, bytes, st>>>(x, w, s, t);
     return true;
 }
 
 // STREAMS: where it can.
 template <int BN, int STAGES, bool SIGNED, bool STREAMS>
-static void launch(cudaStream_t st, const shape &s, const tail &t, const struct k_product *k)
+static void launch_product(cudaStream_t st, const shape &s, const tail &t,
+                           const struct k_product *k)
 {
     if (width_of(t.kind) == 16) {
         if constexpr (STREAMS)
@@ -452,9 +453,10 @@ static void launch(cudaStream_t st, const shape &s, const tail &t, const struct 
     }
 }
 
-template <bool SIGNED> static void launch_typed(cudaStream_t st, int how, const struct k_product *k)
+template <bool SIGNED>
+static void launch_signed(cudaStream_t st, int how, const struct k_product *k)
 {
-    const shape s = shape_of(k);
+    const shape s = shape_of_product(k);
     const int64_t blocks = cdiv64((int64_t)s.rows * s.m, THREADS);
     tail t = tail_of(k);
 
@@ -470,20 +472,20 @@ template <bool SIGNED> static void launch_typed(cudaStream_t st, int how, const 
     } else if (t.kind == GENERIC) {
         launch_tiles<128, 3, 16, SIGNED, 2>(st, s, t, k);
     } else if (how == K_PRODUCT_NARROW) {
-        launch<64, 4, SIGNED, true>(st, s, t, k);
+        launch_product<64, 4, SIGNED, true>(st, s, t, k);
     } else if (how == K_PRODUCT_WIDE) {
-        launch<256, 4, SIGNED, true>(st, s, t, k);
+        launch_product<256, 4, SIGNED, true>(st, s, t, k);
     } else if (how == K_PRODUCT_DEEP) {
-        launch<128, 6, SIGNED, false>(st, s, t, k);
+        launch_product<128, 6, SIGNED, false>(st, s, t, k);
     } else {
-        launch<128, 3, SIGNED, true>(st, s, t, k);
+        launch_product<128, 3, SIGNED, true>(st, s, t, k);
     }
 }
 
 extern "C" void k_product(cudaStream_t s, int how, const struct k_product *k)
 {
     if (k->x_is_signed)
-        launch_typed<true>(s, how, k);
+        launch_signed<true>(s, how, k);
     else
-        launch_typed<false>(s, how, k);
+        launch_signed<false>(s, how, k);
 }

@@ -32,11 +32,11 @@
 
 enum { SUM, MAX, MIN, PROD };
 
-template <int KIND> DEV_INLINE float neutral()
+template <int KIND> DEV_INLINE float neutral_of()
 {
     return KIND == MAX ? -INFINITY : KIND == MIN ? INFINITY : KIND == PROD ? 1.0f : 0.0f;
 }
-template <int KIND> DEV_INLINE float combine(float a, float b)
+template <int KIND> DEV_INLINE float combine_as(float a, float b)
 {
     return KIND == MAX ? max_nan(a, b) : KIND == MIN ? min_nan(a, b) : KIND == PROD ? a * b : a + b;
 }
@@ -81,12 +81,12 @@ DEV_INLINE void add_batch(const reduction &r, const T *x, uint32_t d, uint32_t s
         if (WHOLE || d + k * step < to)
 #pragma unroll
             for (int e = 0; e < V; e++)
-                acc[e] = combine<KIND>(acc[e], to_f(v[k].v[e]));
+                acc[e] = combine_as<KIND>(acc[e], to_f(v[k].v[e]));
 }
 
 template <int KIND, class T, int V, bool FLAT>
-DEV_INLINE void add_rows(const reduction &r, const T *x, uint32_t from, uint32_t to,
-                         float (&acc)[V])
+DEV_INLINE void add_reduced_rows(const reduction &r, const T *x, uint32_t from, uint32_t to,
+                                 float (&acc)[V])
 {
     const uint32_t step = THREADS >> r.log_lanes;
     uint32_t d = from + (threadIdx.x >> r.log_lanes);
@@ -109,10 +109,10 @@ template <int KIND> DEV_INLINE float gather_cluster(float v, float *place, bool 
     if (cluster.block_rank() == 0 && has_column) {
 #pragma unroll
         for (unsigned i = 1; i < CLUSTER; i++) /* all under way at once */
-            all[i] = i < n ? *cluster.map_shared_rank(place, i) : neutral<KIND>();
+            all[i] = i < n ? *cluster.map_shared_rank(place, i) : neutral_of<KIND>();
 #pragma unroll
         for (unsigned i = 1; i < CLUSTER; i++)
-            v = combine<KIND>(v, all[i]);
+            v = combine_as<KIND>(v, all[i]);
     }
     cluster.sync(); /* shared memory goes with its block */
     return v;
@@ -120,37 +120,38 @@ template <int KIND> DEV_INLINE float gather_cluster(float v, float *place, bool 
 
 /* gridDim.y blocks have a part each: a cluster, or (r.partial) any number of them. */
 template <int KIND, class T, int V>
-static __global__ void __launch_bounds__(THREADS) columns(const __grid_constant__ reduction r)
+static __global__ void __launch_bounds__(THREADS)
+    reduce_columns(const __grid_constant__ reduction r)
 {
     __shared__ __align__(16) float part[WARPS][WARP * V];
     const int lanes = 1 << r.log_lanes, lane = threadIdx.x & (lanes - 1);
     const uint32_t first = blockIdx.x << r.log_lanes, own = first + threadIdx.x / V;
     const uint32_t from = blockIdx.y * r.per, to = min(from + r.per, r.n_drop);
     const bool has_result = threadIdx.x < lanes * V && own < r.n_keep;
-    float acc[V], v = neutral<KIND>();
+    float acc[V], v = neutral_of<KIND>();
     int64_t off[2] = {0, 0};
 
 #pragma unroll
     for (int e = 0; e < V; e++)
-        acc[e] = neutral<KIND>();
+        acc[e] = neutral_of<KIND>();
     if (first + lane < r.n_keep) {
         locate(r.keep, first + lane, off);
         if (r.drop.rank == 1)
-            add_rows<KIND, T, V, true>(r, (const T *)r.x.p + off[1], from, to, acc);
+            add_reduced_rows<KIND, T, V, true>(r, (const T *)r.x.p + off[1], from, to, acc);
         else
-            add_rows<KIND, T, V, false>(r, (const T *)r.x.p + off[1], from, to, acc);
+            add_reduced_rows<KIND, T, V, false>(r, (const T *)r.x.p + off[1], from, to, acc);
     }
     for (int d = WARP / 2; d >= lanes; d /= 2)
 #pragma unroll
         for (int e = 0; e < V; e++)
-            acc[e] = combine<KIND>(acc[e], __shfl_xor_sync(0xffffffffu, acc[e], d));
+            acc[e] = combine_as<KIND>(acc[e], __shfl_xor_sync(0xffffffffu, acc[e], d));
     if (threadIdx.x % WARP < lanes)
         store_f<V>(&part[threadIdx.x / WARP][lane * V], acc);
     __syncthreads();
     if (threadIdx.x < lanes * V)
 #pragma unroll
         for (int k = 0; k < WARPS; k++)
-            v = combine<KIND>(v, part[k][threadIdx.x]);
+            v = combine_as<KIND>(v, part[k][threadIdx.x]);
     if (r.partial) {
         if (has_result)
             r.partial[(size_t)blockIdx.y * r.results + (size_t)first * V + threadIdx.x] = v;
@@ -176,18 +177,18 @@ template <int KIND> DEV_INLINE float warp_combine(float v)
 {
 #pragma unroll
     for (int d = WARP / 2; d > 0; d /= 2)
-        v = combine<KIND>(v, __shfl_xor_sync(0xffffffffu, v, d));
+        v = combine_as<KIND>(v, __shfl_xor_sync(0xffffffffu, v, d));
     return v;
 }
 
 /* T threads for a result. */
 template <int KIND, int T, bool EIGHTS>
-static __global__ void rows(const __grid_constant__ reduction r)
+static __global__ void reduce_rows(const __grid_constant__ reduction r)
 {
     __shared__ float part[WARPS];
     const uint32_t k = blockIdx.x * (THREADS / T) + threadIdx.x / T;
     const uint32_t from = blockIdx.y * r.per, to = min(from + r.per, r.n_drop);
-    float v = neutral<KIND>();
+    float v = neutral_of<KIND>();
     int64_t off[2], at[1];
 
     if (k >= r.results)
@@ -200,10 +201,10 @@ static __global__ void rows(const __grid_constant__ reduction r)
             widen8(r.x.type, load_raw8(r.x, off[1] + (int64_t)i * 8), w);
 #pragma unroll
             for (int e = 0; e < 8; e++)
-                v = combine<KIND>(v, w[e]);
+                v = combine_as<KIND>(v, w[e]);
         } else {
             locate(r.drop, i, at);
-            v = combine<KIND>(v, load1(r.x, off[1] + at[0]));
+            v = combine_as<KIND>(v, load1(r.x, off[1] + at[0]));
         }
     v = warp_combine<KIND>(v);
     if (T > WARP) {
@@ -212,7 +213,7 @@ static __global__ void rows(const __grid_constant__ reduction r)
         __syncthreads();
         v = part[0];
         for (int i = 1; i < WARPS; i++)
-            v = combine<KIND>(v, part[i]);
+            v = combine_as<KIND>(v, part[i]);
     }
     if (threadIdx.x % T != 0)
         return;
@@ -225,23 +226,23 @@ static __global__ void rows(const __grid_constant__ reduction r)
 /* ------------------------------------------------------------------ the parts together */
 
 template <int KIND>
-static __global__ void finish(const __grid_constant__ nest<2> keep, uint32_t results,
-                              uint32_t parts, const float *partial, k_operand y, float scale)
+static __global__ void finish_reduce(const __grid_constant__ nest<2> keep, uint32_t results,
+                                     uint32_t parts, const float *partial, k_operand y, float scale)
 {
     __shared__ float part[ROWS][LANES];
     const uint32_t k = blockIdx.x * LANES + threadIdx.x;
-    float v = neutral<KIND>();
+    float v = neutral_of<KIND>();
     int64_t off[2];
 
     if (k < results)
         for (uint32_t i = threadIdx.y; i < parts; i += ROWS)
-            v = combine<KIND>(v, partial[(size_t)i * results + k]);
+            v = combine_as<KIND>(v, partial[(size_t)i * results + k]);
     part[threadIdx.y][threadIdx.x] = v;
     __syncthreads();
     if (threadIdx.y > 0 || k >= results)
         return;
     for (int i = 1; i < ROWS; i++)
-        v = combine<KIND>(v, part[i][threadIdx.x]);
+        v = combine_as<KIND>(v, part[i][threadIdx.x]);
     locate(keep, k, off);
     store1(y, off[0], v * scale);
 }
@@ -263,7 +264,7 @@ static bool all_in(int v, const struct k_nest &n, int operand, int axes)
 }
 
 /* Parts of `steps`, each of at least `least`. */
-static void cut(way *w, int64_t parts, int64_t steps, int64_t least)
+static void cut_reduce(way *w, int64_t parts, int64_t steps, int64_t least)
 {
     if (parts > cdiv64(steps, least))
         parts = cdiv64(steps, least);
@@ -295,10 +296,10 @@ static way way_of_columns(const struct k_reduce *r)
     blocks = cdiv64(r->keep.total, w.v * lanes);
     while (parts > 1 && blocks * parts / 2 >= BLOCKS_ENOUGH)
         parts /= 2;
-    cut(&w, parts, n_drop, THREADS / lanes * AHEAD / 2);
+    cut_reduce(&w, parts, n_drop, THREADS / lanes * AHEAD / 2);
     w.together = blocks * w.parts >= BLOCKS_ENOUGH / 2 || w.per * lanes <= 2 * AHEAD * THREADS;
     if (!w.together)
-        cut(&w, cdiv64(BLOCKS_WANTED, blocks), n_drop, THREADS / lanes * AHEAD);
+        cut_reduce(&w, cdiv64(BLOCKS_WANTED, blocks), n_drop, THREADS / lanes * AHEAD);
     return w;
 }
 
@@ -311,8 +312,8 @@ static way way_of_rows(const struct k_reduce *r)
                   all_in(8, r->keep, 1, r->keep.rank)
               ? 8
               : 1;
-    cut(&w, n_drop > SHORT_ROW ? cdiv64(BLOCKS_WANTED, r->keep.total) : 1, n_drop / w.v,
-        8 * THREADS);
+    cut_reduce(&w, n_drop > SHORT_ROW ? cdiv64(BLOCKS_WANTED, r->keep.total) : 1, n_drop / w.v,
+               8 * THREADS);
     return w;
 }
 
@@ -359,8 +360,9 @@ template <int KIND> static void launch_columns(cudaStream_t s, const way &w, con
     conf.attrs = &attr;
     conf.numAttrs = w.together && w.parts > 1;
     DISPATCH_FLOAT(
-        r.x.type, T, if (w.v > 1) { cudaLaunchKernelEx(&conf, columns<KIND, T, 4>, r); } else {
-            cudaLaunchKernelEx(&conf, columns<KIND, T, 1>, r);
+        r.x.type, T,
+        if (w.v > 1) { cudaLaunchKernelEx(&conf, reduce_columns<KIND, T, 4>, r); } else {
+            cudaLaunchKernelEx(&conf, reduce_columns<KIND, T, 1>, r);
         })
 }
 
@@ -371,17 +373,18 @@ static void launch_rows(cudaStream_t s, const way &w, const reduction &r, bool s
     const dim3 by_block(r.results, (unsigned)w.parts);
 
     if (small && w.v > 1)
-        rows<KIND, WARP, true><<<by_warp, THREADS, 0, s>>>(r);
+        reduce_rows<KIND, WARP, true><<<by_warp, THREADS, 0, s>>>(r);
     else if (small)
-        rows<KIND, WARP, false><<<by_warp, THREADS, 0, s>>>(r);
+        reduce_rows<KIND, WARP, false><<<by_warp, THREADS, 0, s>>>(r);
     else if (w.v > 1)
-        rows<KIND, THREADS, true><<<by_block, THREADS, 0, s>>>(r);
+        reduce_rows<KIND, THREADS, true><<<by_block, THREADS, 0, s>>>(r);
     else
-        rows<KIND, THREADS, false><<<by_block, THREADS, 0, s>>>(r);
+        reduce_rows<KIND, THREADS, false><<<by_block, THREADS, 0, s>>>(r);
 }
 
 template <int KIND>
-static void launch(cudaStream_t s, const struct k_reduce *from, const way &w, const reduction &r)
+static void launch_reduce(cudaStream_t s, const struct k_reduce *from, const way &w,
+                          const reduction &r)
 {
     nest<2> keep;
 
@@ -390,7 +393,7 @@ static void launch(cudaStream_t s, const struct k_reduce *from, const way &w, co
     else
         launch_rows<KIND>(s, w, r, from->drop.total <= SHORT_ROW);
     if (r.partial && narrow_of(from->keep, &keep))
-        finish<KIND><<<(unsigned)cdiv64(r.results, LANES), dim3(LANES, ROWS), 0, s>>>(
+        finish_reduce<KIND><<<(unsigned)cdiv64(r.results, LANES), dim3(LANES, ROWS), 0, s>>>(
             keep, r.results, (uint32_t)w.parts, r.partial, r.y, r.scale);
 }
 
@@ -431,7 +434,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T>
-static void launch_ints(cudaStream_t s, const struct k_reduce *r, const void *x, void *y)
+static void launch_reduce_ints(cudaStream_t s, const struct k_reduce *r, const void *x, void *y)
 {
     nest<2> keep;
     nest<1> drop;
@@ -454,9 +457,9 @@ void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, s
 
     if (x.type == CUDA_T_I64 || x.type == CUDA_T_I32) {
         if (x.type == CUDA_T_I64)
-            launch_ints<int64_t>(s, from, x.p, y.p);
+            launch_reduce_ints<int64_t>(s, from, x.p, y.p);
         else
-            launch_ints<int32_t>(s, from, x.p, y.p);
+            launch_reduce_ints<int32_t>(s, from, x.p, y.p);
         return;
     }
     keep.dims[last] /= v;
@@ -478,11 +481,11 @@ void k_reduce(cudaStream_t s, const struct k_reduce *from, struct k_operand x, s
     r.log_lanes = w.log_lanes;
     r.scale = from->kind == DEV_RED_MEAN ? (float)(1.0 / (double)from->drop.total) : 1.0f;
     if (from->kind == DEV_RED_MAX)
-        launch<MAX>(s, from, w, r);
+        launch_reduce<MAX>(s, from, w, r);
     else if (from->kind == DEV_RED_MIN)
-        launch<MIN>(s, from, w, r);
+        launch_reduce<MIN>(s, from, w, r);
     else if (from->kind == DEV_RED_PROD)
-        launch<PROD>(s, from, w, r);
+        launch_reduce<PROD>(s, from, w, r);
     else
-        launch<SUM>(s, from, w, r);
+        launch_reduce<SUM>(s, from, w, r);
 }

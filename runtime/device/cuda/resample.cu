@@ -41,7 +41,7 @@ __global__ __launch_bounds__(THREADS) void resample_kernel(struct k_resample r, 
 }
 
 template <class S, class D, int V>
-static void launch(cudaStream_t s, const struct k_resample *r, const void *x, void *y)
+static void launch_resample(cudaStream_t s, const struct k_resample *r, const void *x, void *y)
 {
     const int64_t per_row = r->inner / V, total = r->outer * r->m[0] * r->m[1] * per_row;
     const int64_t blocks = cdiv64(total, THREADS);
@@ -59,10 +59,10 @@ void k_resample(cudaStream_t s, const struct k_resample *r, struct k_operand x, 
 {
     DISPATCH_FLOAT(x.type, S, DISPATCH_FLOAT(y.type, D, {
                        if (r->inner % 4 == 0)
-                           y.overflows ? launch<S, grad<D>, 4>(s, r, x.p, y.p)
-                                       : launch<S, D, 4>(s, r, x.p, y.p);
+                           y.overflows ? launch_resample<S, grad<D>, 4>(s, r, x.p, y.p)
+                                       : launch_resample<S, D, 4>(s, r, x.p, y.p);
                        else
-                           y.overflows ? launch<S, grad<D>, 1>(s, r, x.p, y.p)
-                                       : launch<S, D, 1>(s, r, x.p, y.p);
+                           y.overflows ? launch_resample<S, grad<D>, 1>(s, r, x.p, y.p)
+                                       : launch_resample<S, D, 1>(s, r, x.p, y.p);
                    }));
 }

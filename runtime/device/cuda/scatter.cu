@@ -155,8 +155,8 @@ static unsigned grid_of(int64_t n)
 }
 
 template <class T, class S, bool F>
-static void launch(cudaStream_t s, const struct k_scatter *c, k_operand data, const int64_t *rows,
-                   k_operand updates, k_operand y, int32_t *last)
+static void launch_scatter(cudaStream_t s, const struct k_scatter *c, k_operand data,
+                           const int64_t *rows, k_operand updates, k_operand y, int32_t *last)
 {
     copy_cells<T, F><<<grid_of(c->rows * c->inner), THREADS, 0, s>>>(c->rows * c->inner, data, y);
     if (c->kind != DEV_SCATTER_SET) {
@@ -180,11 +180,11 @@ void k_scatter(cudaStream_t s, const struct k_scatter *c, struct k_operand data,
     const size_t size = type_bytes(y.type);
 
     if (y.type == CUDA_T_F32 || y.type == CUDA_T_F16 || y.type == CUDA_T_BF16)
-        launch<float, float, true>(s, c, data, rows, updates, y, last);
+        launch_scatter<float, float, true>(s, c, data, rows, updates, y, last);
     else if (size == 8)
-        launch<uint64_t, int64_t, false>(s, c, data, rows, updates, y, last);
+        launch_scatter<uint64_t, int64_t, false>(s, c, data, rows, updates, y, last);
     else if (size == 4)
-        launch<uint32_t, int32_t, false>(s, c, data, rows, updates, y, last);
+        launch_scatter<uint32_t, int32_t, false>(s, c, data, rows, updates, y, last);
     else
-        launch<uint8_t, uint8_t, false>(s, c, data, rows, updates, y, last);
+        launch_scatter<uint8_t, uint8_t, false>(s, c, data, rows, updates, y, last);
 }

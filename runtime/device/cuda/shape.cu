@@ -19,7 +19,8 @@ struct joins { /* in units */
     int64_t begin[K_MAX_JOINS];                /* in the numbering of threads within a row */
 };
 
-template <class U, class I> static __global__ void join(const __grid_constant__ joins j, U *dst)
+template <class U, class I>
+static __global__ void join_inputs(const __grid_constant__ joins j, U *dst)
 {
     const I i = (I)blockIdx.x * THREADS + threadIdx.x;
     I row, col;
@@ -42,12 +43,12 @@ template <class U> static void launch_join(cudaStream_t s, const joins &j, void 
     const unsigned grid = (unsigned)cdiv64(j.total, THREADS);
 
     if (j.total < INT32_MAX)
-        join<U, uint32_t><<<grid, THREADS, 0, s>>>(j, (U *)dst);
+        join_inputs<U, uint32_t><<<grid, THREADS, 0, s>>>(j, (U *)dst);
     else
-        join<U, int64_t><<<grid, THREADS, 0, s>>>(j, (U *)dst);
+        join_inputs<U, int64_t><<<grid, THREADS, 0, s>>>(j, (U *)dst);
 }
 
-static int64_t unit_of(const struct k_concat *c)
+static int64_t concat_unit(const struct k_concat *c)
 {
     int64_t unit = 16;
     bool fits;
@@ -64,7 +65,7 @@ static int64_t unit_of(const struct k_concat *c)
 
 void k_concat(cudaStream_t s, const struct k_concat *c)
 {
-    const int64_t unit = unit_of(c);
+    const int64_t unit = concat_unit(c);
     joins j = {};
 
     j.n = c->n;
