@@ -2,6 +2,7 @@
 #include "runtime/model/onnx_build.h"
 
 #include "common/mem.h"
+#include "runtime/model/onnx_again.h"
 
 #include <stdlib.h>
 
@@ -114,6 +115,50 @@ int onnx_build_mark(Onnx__NodeProto *n, const char *name, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an attribute");
     n->n_attribute++;
     return SH_OK;
+}
+
+int onnx_build_places(struct onnx_build *b, uint32_t i, const char *of, int64_t axis,
+                      int64_t *index, size_t n)
+{
+    const char *t = b->g->initializer[i]->name;
+    char *name = NULL, *copy = NULL;
+    int rc = sh_asprintf(b->err, &name, "%s@places", t);
+
+    if (!rc)
+        rc = sh_strdup(name, &copy, b->err);
+    if (!rc)
+        rc = onnx_build_node(b, "Gather", of, name, t, axis);
+    free(name);
+    if (rc) {
+        free(copy);
+        free(index);
+        return rc;
+    }
+    b->gone[i] = true;
+    return onnx_build_tensor(b, copy, SH_I64, &(int64_t){(int64_t)n}, 1, index, n * sizeof(*index));
+}
+
+int onnx_build_refused(struct onnx_build *b, uint32_t i, const void *data, size_t n)
+{
+    const Onnx__TensorProto *t = b->g->initializer[i];
+    float *own = malloc(n * sizeof(*own));
+    char *name = NULL, *copy = NULL;
+    int rc = own ? sh_asprintf(b->err, &name, "%s@%s", t->name, ONNX_FACTOR)
+                 : SH_FAIL(b->err, SH_E_NOMEM, "could not allocate %zu numbers", n);
+
+    if (!rc)
+        rc = sh_strdup(name, &copy, b->err);
+    if (!rc)
+        rc = onnx_build_node(b, "Identity", name, NULL, t->name, 0);
+    free(name);
+    if (rc) {
+        free(copy);
+        free(own);
+        return rc;
+    }
+    memcpy(own, data, n * sizeof(*own));
+    b->gone[i] = true;
+    return onnx_build_tensor(b, copy, SH_F32, t->dims, t->n_dims, own, n * sizeof(*own));
 }
 
 static int put_nodes(struct onnx_build *b)

@@ -3,7 +3,6 @@
 
 #include "common/mem.h"
 #include "runtime/model/names.h"
-#include "runtime/model/onnx_again.h"
 #include "runtime/model/onnx_build.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
@@ -98,50 +97,18 @@ static bool do_parts_overlap(struct parts *p, const struct along *l, const struc
 static int gather_part(struct parts *p, const struct part *a, const struct part *b,
                        const struct along *l, size_t at)
 {
-    const int64_t n = (int64_t)l->few;
     int64_t *index = malloc(l->few * sizeof(*index));
-    char *name = NULL, *copy = NULL;
-    int rc = index ? sh_asprintf(p->b.err, &name, "%s@places", a->t->name)
-                   : SH_FAIL(p->b.err, SH_E_NOMEM, "could not allocate %zu places", l->few);
 
-    if (!rc)
-        rc = sh_strdup(name, &copy, p->b.err);
-    if (!rc)
-        rc = onnx_build_node(&p->b, "Gather", b->t->name, name, a->t->name, (int64_t)l->axis);
-    free(name);
-    if (rc) {
-        free(copy);
-        free(index);
-        return rc;
-    }
+    if (!index)
+        return SH_FAIL(p->b.err, SH_E_NOMEM, "could not allocate %zu places", l->few);
     for (size_t i = 0; i < l->few; i++)
         index[i] = (int64_t)(at + i);
-    p->b.gone[a->of] = true;
-    return onnx_build_tensor(&p->b, copy, SH_I64, &n, 1, index, l->few * sizeof(*index));
+    return onnx_build_places(&p->b, a->of, b->t->name, (int64_t)l->axis, index, l->few);
 }
 
-/* a stays as it is, under a name by which training it is refused. */
 static int refuse_part(struct parts *p, const struct part *a)
 {
-    float *data = malloc(a->n * sizeof(*data));
-    char *name = NULL, *copy = NULL;
-    int rc = data ? sh_asprintf(p->b.err, &name, "%s@%s", a->t->name, ONNX_FACTOR)
-                  : SH_FAIL(p->b.err, SH_E_NOMEM, "could not allocate %zu numbers", a->n);
-
-    if (!rc)
-        rc = sh_strdup(name, &copy, p->b.err);
-    if (!rc)
-        rc = onnx_build_node(&p->b, "Identity", name, NULL, a->t->name, 0);
-    free(name);
-    if (rc) {
-        free(copy);
-        free(data);
-        return rc;
-    }
-    memcpy(data, a->data, a->n * sizeof(*data));
-    p->b.gone[a->of] = true;
-    return onnx_build_tensor(&p->b, copy, SH_F32, a->t->dims, a->t->n_dims, data,
-                             a->n * sizeof(*data));
+    return onnx_build_refused(&p->b, a->of, a->data, a->n);
 }
 
 /* Of as many: their ends may overlap along any axis. */

@@ -11,6 +11,7 @@
 #include "runtime/model/onnx_moved.h"
 #include "runtime/model/onnx_parts.h"
 #include "runtime/model/onnx_rows.h"
+#include "runtime/model/onnx_shared.h"
 #include "runtime/model/onnx_sums.h"
 #include "runtime/model/onnx_tie.h"
 #include "runtime/model/onnx_unfold.h"
@@ -71,6 +72,8 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
         rc = onnx_rows(m, source, kinds, err);
     if (!rc)
         rc = onnx_tie(m, source, err);
+    if (!rc)
+        rc = onnx_shared(m, source, kinds, err);
     if (!rc)
         rc = onnx_untie(m, source, kinds, &out->n_untied, err);
     if (!rc)

@@ -43,6 +43,30 @@ class OneFilter(nn.Module):
         return self.out(torch.relu(nn.functional.conv2d(x, self.kernel.expand(3, 1, 3, 3), padding=1, groups=3)))
 
 
+class Windows(nn.Module):
+    """Attention in windows of two sizes, which share a table of distances."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.qkv, self.out = nn.Parameter(0.1 * torch.randn(2, 19)), nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def attend(self, x):
+        n = x.shape[1]
+        q, k, v = self.qkv(x).view(x.shape[0], n, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        i = torch.arange(n)
+        bias = self.table[:, 9 - (n - 1):9 + n][:, i[:, None] - i[None] + n - 1]
+        return self.out(((q @ k.transpose(-1, -2) / 2 + bias).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+    def forward(self, x):
+        return self.attend(x) + self.attend(x[:, ::2]).repeat_interleave(2, 1)
+
+
+def rows(i, k):
+    """Of one table, taken twice by constants."""
+    return of(lambda m, h: torch.tanh(h[:, None] + m.table[i]) @ (h[:, None] * m.table[k]).transpose(1, 2),
+              table=torch.randn(12, 8))
+
+
 T = torch.tensor
 ALL = {
     "views_of_ones": of(lambda m, h: torch.tanh(h * m.gain[None]) * m.gain.view(1, 8), gain=torch.ones(8)),
@@ -57,5 +81,8 @@ ALL = {
     "views_repeated_once": of(lambda m, h: h + m.start.repeat(h.shape[0], 1), start=torch.randn(1, 8)),
     "views_differences": of(lambda m, h: h * (m.knots[1] - m.knots[0]) + m.knots, knots=torch.randn(8)),
     "views_shared_places": lambda: (SharedPlaces(), [torch.randn(2, 9, 8), torch.randn(2, 6, 8)], [None, None]),
+    "views_windows_of_a_table": lambda: (Windows(), [torch.randn(2, 8, 8)], [None]),
+    "views_rows_within_rows": rows(T([3, 1]), T([1, 3, 3, 5])),
+    "views_rows_and_rows": rows(T([0, 1]), T([1, 2, 2, 9])),
     "views_one_filter": lambda: (OneFilter(), [torch.randn(2, 3, 6, 6)], [None]),
 }

@@ -294,6 +294,66 @@ static void parts_of_one_parameter_are_trained_as_one(void **state)
     }
 }
 
+static void say_windows(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, signature);
+    say_from(g, "index", "['near', 'table', 'val_1']");
+    say_from(g, "index_1", "['far', 'table', 'val_2']");
+}
+
+/* A table of distances from -7 to 7, as two windows take it: of 6 and of 5 places, the second
+ * maybe from another distance on. */
+static struct graph *windows_of_a_table(int64_t shift)
+{
+    struct graph *g = new_graph();
+    const uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 6}),
+                   z = input(g, "z", 3, (int64_t[]){-1, 5, 5}),
+                   all = learned(g, "all", 1, (int64_t[]){15}),
+                   near = param(g, "index", 2, (int64_t[]){6, 6}),
+                   far = param(g, "index_1", 2, (int64_t[]){5, 5});
+    const float *table = g->values[all].data;
+
+    for (int64_t i = 0; i < 36; i++)
+        ((float *)g->values[near].data)[i] = table[7 + i / 6 - i % 6];
+    for (int64_t i = 0; i < 25; i++)
+        ((float *)g->values[far].data)[i] = table[7 + shift + i / 5 - i % 5];
+    return edited(g,
+                  NODE(g, "Add", "y", NODE(g, "ReduceSum", "s", NODE(g, "Add", "m", x, near)),
+                       NODE(g, "ReduceSum", "r", NODE(g, "Add", "n", z, far))),
+                  say_windows);
+}
+
+/* Windows of two sizes share a table. Where neither has all of the other's, training is refused:
+ * there is no table of which both are a part. What is no parameter is left alone. */
+static void windows_of_one_table_are_trained_as_one(void **state)
+{
+    static const struct {
+        int64_t shift;
+        const char *signature;
+        int rc;
+        bool taken;
+    } CASES[] = {{0, "p_table: PARAMETER target='table'\n", SH_OK, true},
+                 {3, "p_table: PARAMETER target='table'\n", SH_E_UNSUPPORTED, false},
+                 {0, "p_table: PARAMETER target='other'\n", SH_OK, false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g, *t = NULL;
+        struct sh_err err = {0};
+
+        signature = CASES[i].signature;
+        g = windows_of_a_table(CASES[i].shift);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err), CASES[i].rc);
+        graph_free(t);
+        if (CASES[i].taken) {
+            assert_string_equal(input_of(g, "index_1@rows", 0), "index@rows");
+            assert_true(is_param(g, "index@rows"));
+        }
+        graph_free(g);
+    }
+}
+
 static const char *name_of, *list_of;
 
 static void say_list(Onnx__GraphProto *g, const char *call)
@@ -362,6 +422,7 @@ int main(void)
         cmocka_unit_test(a_bound_that_is_a_parameter_learns),
         cmocka_unit_test(a_bound_of_an_old_file_learns),
         cmocka_unit_test(parts_of_one_parameter_are_trained_as_one),
+        cmocka_unit_test(windows_of_one_table_are_trained_as_one),
         cmocka_unit_test(what_was_computed_of_a_parameter_alone_is_refused),
         cmocka_unit_test(what_was_expanded_in_blocks_is_one),
     };
