@@ -56,7 +56,7 @@ struct cli_conf {
     double hours;
     /* trace */
     char *metrics;
-    double seconds, live_s;
+    double seconds, next_s;
     /* infer, top */
     char *inputs, *outputs, *truth, *image, *mean, *std, *layout, *sizes;
     int64_t rows, offset, repeat, random, interval_ms, resize, crop, top;

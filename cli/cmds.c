@@ -103,9 +103,10 @@ static const struct sh_conf_opt DOCTOR[] = {
 static const struct sh_conf_opt TRACE[] = {
     SH_OPT_F64(ST, seconds, "seconds", 10, 0.001, 3600, 0,
                "what ended in the last so many; a process keeps its last 16,384 spans"),
-    SH_OPT_F64(ST, live_s, "live", 0, 0, 3600, 0,
-               "wait for so many seconds first and write those, with the arrival of each group of "
-               "weights; 0: the past"),
+    SH_OPT_F64(
+        ST, next_s, "next", 0, 0, 3600, 0,
+        "wait for the next so many seconds and write those, with the arrival of each group of "
+        "weights; 0: the past"),
     STR(out, "out", "shunt-trace.json", "file to write; - is standard output"),
     STR(metrics, "metrics", NULL,
         "addresses where processes serve their metrics, host:port[,host:port ...]; default: those "

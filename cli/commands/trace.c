@@ -170,13 +170,13 @@ int trace_main(struct cli *c, struct sh_err *err)
     if (!s)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of processes");
     rc = o->metrics && o->metrics[0] ? take_given(o->metrics, s, err) : find_local(c, s, err);
-    if (!rc && o->live_s > 0) {
-        rc = ask_all(s, 0, o->live_s, err);
+    if (!rc && o->next_s > 0) {
+        rc = ask_all(s, 0, o->next_s, err);
         if (!rc)
-            cli_sleep_ms((int64_t)(o->live_s * 1e3));
+            cli_sleep_ms((int64_t)(o->next_s * 1e3));
     }
     if (!rc)
-        rc = ask_all(s, o->live_s > 0 ? o->live_s : o->seconds, 0, err);
+        rc = ask_all(s, o->next_s > 0 ? o->next_s : o->seconds, 0, err);
     if (!rc)
         rc = merge_and_write(c, s, err);
     for (size_t i = 0; i < s->n; i++)

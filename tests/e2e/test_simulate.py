@@ -140,7 +140,7 @@ class Simulate(Story):
         with open(kept) as f:
             text = f.read()
         self.assertEqual(os.stat(kept).st_mode & 0o777, 0o600)
-        for word in ("secret", "hash", "unix:", "tcp:", "spec", self.s.admin.split("_")[2]):
+        for word in ("secret", "hash", "unix:", "tcp:", "spec", self.s.admin.split("_", 2)[2]):
             self.assertNotIn(word, text)
         self.assertEqual(said["after"]["jobs"]["gpus"], said["before"]["jobs"]["gpus"] + 1)
         with self.s.held():

@@ -136,7 +136,7 @@ class Trace(Story):
         self.s.push(self.key, "three", zoo("digits-cnn"), max_batch=4)
         asks = threading.Timer(0.5, lambda: self.s.infer(self.key, "three", X))  # its weights are not there yet
         asks.start()
-        t = self.write("--live", "3")
+        t = self.write("--next", "3")
         asks.join()
         self.s.call("POST", "/api/v1/jobs/%d/cancel" % job, {}, self.key)
         self.assertTrue(t.of("executor", "steps"))
@@ -145,7 +145,7 @@ class Trace(Story):
             self.assertEqual(e["args"]["job"], job)
         copied = t.of("executor", "weights")
         self.assertTrue(any(e["args"]["bytes"] > 0 for e in copied))
-        self.assertTrue(t.of("executor", "group"))  # --live only
+        self.assertTrue(t.of("executor", "group"))  # --next only
 
     def test_who_does_not_answer_is_left_out(self):
         ports = self.s.metrics_ports

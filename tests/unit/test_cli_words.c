@@ -126,6 +126,25 @@ static void the_first_look_knows_each_option_once(void **state)
     assert_null(cli_like_option(&TABLE, &CMDS[4], "--sate"));
 }
 
+/* Which command a line names is found before its options are known: by then it must be clear of
+ * each option whether a value follows. */
+static void an_option_of_several_commands_takes_a_value_in_all_or_in_none(void **state)
+{
+    const struct cli_table *t = &CLI_TABLE;
+
+    (void)state;
+    for (size_t i = 0; i < t->n_cmds; i++)
+        for (size_t k = 0; k < t->cmds[i].n_opts; k++)
+            for (size_t j = 0; j < i; j++)
+                for (size_t l = 0; l < t->cmds[j].n_opts; l++) {
+                    const struct sh_conf_opt *a = &t->cmds[i].opts[k], *b = &t->cmds[j].opts[l];
+
+                    if (strcmp(a->name, b->name) == 0 &&
+                        (a->type == SH_CONF_BOOL) != (b->type == SH_CONF_BOOL))
+                        fail_msg("--%s of %s and of %s", a->name, t->cmds[i].verb, t->cmds[j].verb);
+                }
+}
+
 static void the_number_of_arguments_is_read_from_the_table(void **state)
 {
     static const int WANT[][2] = {{0, 0}, {0, 1}, {0, 0}, {0, 0}, {2, 2}, {2, 1001}, {1, 1}};
@@ -226,6 +245,7 @@ int main(void)
         cmocka_unit_test(a_wrong_word_is_refused_and_says_what_there_is),
         cmocka_unit_test(a_word_from_elsewhere_or_with_a_slip_finds_ours),
         cmocka_unit_test(the_first_look_knows_each_option_once),
+        cmocka_unit_test(an_option_of_several_commands_takes_a_value_in_all_or_in_none),
         cmocka_unit_test(the_number_of_arguments_is_read_from_the_table),
         cmocka_unit_test(a_name_cannot_leave_its_place_in_a_path),
         cmocka_unit_test(a_model_may_carry_a_version),
