@@ -65,9 +65,11 @@ class Targets(Story):
             end = time.monotonic() + 60
             while (r := self.infer(n)).status != 200:
                 if r.status != 504:  # let in, and late: the machine did something else
-                    self.assertEqual((r.status, r.code), (503, "SLO"), r)
+                    self.assertEqual(r.status, 503, r)
                     self.assertIn("retry-after", r.headers, r)  # it is true: the image is on its way
-                    refused += 1
+                    if r.code != "SLO":  # or it is shut for a while: the three push each other out
+                        self.assertIn("do not fit into device memory together", r.error, r)
+                    refused += r.code == "SLO"
                 self.assertLess(time.monotonic(), end, r)
                 time.sleep(0.02)
             served += 1
