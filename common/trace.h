@@ -1,7 +1,7 @@
 /* trace.h - what this process did in its last moments, for `shunt trace`.
  *
- * Spans are kept in a ring of fixed size; the oldest make room. Recording one takes some two
- * hundred nanoseconds, no lock and no memory, so it is always on. Readers skip a slot that is being
+ * Spans are kept in a ring of fixed size; the oldest make room. Recording one takes some
+ * forty nanoseconds, no lock and no memory, so it is always on. Readers skip a slot that is being
  * written. Names and tracks are literals of the program; what a client chose is copied into `what`
  * and `id`.
  *

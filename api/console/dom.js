@@ -83,7 +83,7 @@ export function seconds(v) {
   return v < 7200 ? number(v / 60) + " min" : number(v / 3600) + " h";
 }
 
-export const percent = v => none(v) ? "–" : number(100 * v) + " %";
+export const percent = v => none(v) ? "–" : v > 0 && v < 0.0001 ? "< 0.01 %" : number(100 * v) + " %";
 
 export function time(text) {
   return text ? new Date(text).toLocaleString(undefined, {dateStyle: "short", timeStyle: "medium"}) : "–";
