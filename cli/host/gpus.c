@@ -22,29 +22,12 @@
 
 /* ---------------------------------------------------------------- reading */
 
-static void read_word(const char *dir, const char *name, char *out, size_t size)
-{
-    char path[4096];
-    FILE *f;
-
-    out[0] = '\0';
-    if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >= sizeof(path))
-        return;
-    f = fopen(path, "re");
-    if (!f)
-        return;
-    if (!fgets(out, (int)size, f))
-        out[0] = '\0';
-    fclose(f);
-    out[strcspn(out, "\n")] = '\0';
-}
-
 static bool is_gpu(const char *dir)
 {
     char vendor[GPUS_TEXT], class[GPUS_TEXT];
 
-    read_word(dir, "vendor", vendor, sizeof(vendor));
-    read_word(dir, "class", class, sizeof(class));
+    checks_read(dir, "/vendor", vendor, sizeof(vendor));
+    checks_read(dir, "/class", class, sizeof(class));
     return strcmp(vendor, "0x10de") == 0 && strncmp(class, "0x03", 4) == 0;
 }
 
@@ -53,16 +36,16 @@ static void read_bus(const char *dir, struct gpu *g)
     char text[GPUS_TEXT];
 
     g->numa_node = -1;
-    read_word(dir, "numa_node", text, sizeof(text));
+    checks_read(dir, "/numa_node", text, sizeof(text));
     if (text[0])
         g->numa_node = (int)strtol(text, NULL, 10);
-    read_word(dir, "current_link_speed", text, sizeof(text));
+    checks_read(dir, "/current_link_speed", text, sizeof(text));
     g->link.gt_per_s = strtod(text, NULL);
-    read_word(dir, "max_link_speed", text, sizeof(text));
+    checks_read(dir, "/max_link_speed", text, sizeof(text));
     g->link.max_gt_per_s = strtod(text, NULL);
-    read_word(dir, "current_link_width", text, sizeof(text));
+    checks_read(dir, "/current_link_width", text, sizeof(text));
     g->link.width = (unsigned)strtoul(text, NULL, 10);
-    read_word(dir, "max_link_width", text, sizeof(text));
+    checks_read(dir, "/max_link_width", text, sizeof(text));
     g->link.max_width = (unsigned)strtoul(text, NULL, 10);
 }
 
@@ -97,7 +80,7 @@ static void read_driver(const char *root, struct gpus *g)
     char dir[3072], line[256], *save = NULL;
 
     snprintf(dir, sizeof(dir), "%s/proc/driver/nvidia", root);
-    read_word(dir, "version", line, sizeof(line));
+    checks_read(dir, "/version", line, sizeof(line));
     for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
         unsigned major, minor;
 

@@ -111,8 +111,8 @@ static int64_t patience_ns(const struct worker *w)
 
     if (HOOK_ASK(w->pool->conf.hooks, is_held, false, w))
         return 0;
-    if (w->state ==
-        WORKER_ACTIVE) /* also in a load: its run holds the device until it comes to it */
+    /* In a load too: its run holds the device until it comes to it. */
+    if (w->state == WORKER_ACTIVE)
         return SH_MS(c->hang_ms) + w->grace_ns;
     if (w->preparing || w->job_compiling || !w->is_ready)
         return SH_MS(c->compile_ms);
