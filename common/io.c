@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -125,6 +126,17 @@ int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err)
     }
     free(path);
     return rc;
+}
+
+void sh_boot_id(char out[static SH_BOOT_ID])
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, SH_BOOT_ID - 1) : -1;
+
+    out[SH_MAX(n, 0)] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    if (fd >= 0)
+        close(fd);
 }
 
 int64_t sh_raise_open_files(void)

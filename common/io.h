@@ -31,6 +31,10 @@ int sh_open_rc(int why);
  * sh_open_rc(). */
 int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err);
 
+#define SH_BOOT_ID 40 /* bytes, with the 0 */
+/* The same for all processes of a host until it starts anew; "": not known. */
+void sh_boot_id(char out[static SH_BOOT_ID]);
+
 /* Raises the limit of open files as far as it goes. Returns it; INT64_MAX: not known. */
 int64_t sh_raise_open_files(void);
 

@@ -2,6 +2,7 @@
 #include "common/trace.h"
 
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/units.h"
@@ -10,8 +11,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-
-#define BOOT_ID 40
 
 struct slot {
     _Atomic uint64_t seq; /* 2 * (number of the span + 1), less one while it is written; 0: empty */
@@ -125,30 +124,18 @@ static int print_span(const struct slot *s, bool is_first, struct sh_buf *out, s
     return rc;
 }
 
-/* The same for all processes of a host until it starts anew; "": unknown. */
-static void read_boot(char out[static BOOT_ID])
-{
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-    if (!f || !fgets(out, BOOT_ID, f))
-        out[0] = '\0';
-    if (f)
-        fclose(f);
-    out[strcspn(out, "\n")] = '\0';
-}
-
 int sh_trace_render(double seconds, struct sh_buf *out, struct sh_err *err)
 {
     const int64_t now = sh_clock_ns();
     const int64_t from = now - (int64_t)(SH_MIN(SH_MAX(seconds, 0), (double)SH_TRACE_MAX_S) * 1e9);
     const uint64_t end = atomic_load(&n_spans);
     const uint64_t begin = end > SH_TRACE_SPANS ? end - SH_TRACE_SPANS : 0;
-    char boot[BOOT_ID];
+    char boot[SH_BOOT_ID];
     struct slot s;
     bool is_first = true, is_older = begin == 0;
     int rc;
 
-    read_boot(boot);
+    sh_boot_id(boot);
     rc = sh_buf_printf(
         out, err, "{\"boot\":\"%s\",\"now_ns\":%" PRId64 ",\"wall_ns\":%" PRId64 ",\n\"spans\":[\n",
         boot, now, SH_MS(sh_clock_wall_ms()));

@@ -2,6 +2,7 @@
 #include "executor/agent.h"
 
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/batch/batch.h"
@@ -12,11 +13,9 @@
 #include "executor/runs/switch.h"
 #include "executor/training/train.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define LINK_CHANGE 0.02 /* of its rate: less is not worth a message */
 
@@ -25,7 +24,7 @@ struct agent {
     uint64_t epoch; /* newest seen */
     struct msg_exec_state told;
     struct waits waits;
-    char host_id[64];
+    char host_id[SH_BOOT_ID];
     int64_t refused_ns; /* rate limit of the log line */
     uint64_t refused_left_out;
 };
@@ -288,18 +287,6 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
 
 /* ------------------------------------------------------------------ life */
 
-/* The same for all processes of one boot of one machine. */
-static void read_host_id(char *out, size_t size)
-{
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
-
-    out[n > 0 ? n : 0] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-    if (fd >= 0)
-        close(fd);
-}
-
 int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
 {
     struct agent *a = calloc(1, sizeof(*a));
@@ -315,7 +302,7 @@ int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
     if (!a)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the link to the scheduler");
     a->x = x;
-    read_host_id(a->host_id, sizeof(a->host_id));
+    sh_boot_id(a->host_id);
     rc = sh_link_new(x->loop, x->conf->scheduler, &h, &x->report.uplink.link, err);
     if (rc) {
         free(a);

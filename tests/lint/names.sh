@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 PRODUCT = ["api", "cli", "common", "executor", "runtime", "scheduler", "simulate", "zoo"]
-MOST_IN_TWO = 100
+MOST_IN_TWO = 75
 BARE = set("""
     act add advance append apply ask attach begin bind bring build capture charge check
     choose collect combine compare complete copy count cut deliver describe detach draw drop
