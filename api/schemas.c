@@ -174,6 +174,8 @@ const struct api_schema API_SCHEMAS[] = {
          {"pin", S_WORDS("none,held,waiting")}, {"device_bytes", S_INT()},
          {"host_bytes", S_INT()}, {"image_disk_bytes", S_INT(.text = "of the image, what the "
          "executor's host memory lacks: the next run reads it from disk")},
+         {"shut", S_BOOL(.text = "requests with a deadline are refused there unless all weights "
+         "are on the device, others wait: rule Thrashing")},
          {"disk_bytes", S_INT()}, {"last_use_at", S_TIME(.null = true)},
          {"at", S_TIME()})))}))},
     {"Profile", S_OBJECT(MEMBERS({"model", S_NAME()}, {"version", S_INT()}, {"percentile", S_NUM()},

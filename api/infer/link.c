@@ -110,7 +110,7 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, bo
 
 void link__fail(struct link *l, struct infer *i, int rc, const char *msg, bool may_run)
 {
-    struct infer_result r = {.rc = rc, .retry_after_ms = sh_rc_retry(rc) ? 1000 : 0};
+    struct infer_result r = {.rc = rc, .retry_after_ms = sh_rc_retry(rc) ? LINK_RETRY_MS : 0};
 
     sh_strlcpy(r.msg, msg, sizeof(r.msg));
     link__end(l, i, &r, may_run);
@@ -362,7 +362,7 @@ void link_ready(struct link *l, struct infer *i)
         r.rc = SH_FAIL(&err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
     if (!r.rc)
         return;
-    r.retry_after_ms = sh_rc_retry(r.rc) ? 1000 : 0;
+    r.retry_after_ms = sh_rc_retry(r.rc) ? LINK_RETRY_MS : 0;
     sh_strlcpy(r.msg, err.msg, sizeof(r.msg));
     infer_complete(i, &r);
 }
@@ -567,7 +567,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
         } else if (!i->link.over && now >= i->link.deadline_ns) {
             send_cancel(l, i);
             link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,
-                       lost ? LINK_LOST_TEXT : "the request was not answered in time", true);
+                       lost ? LINK_LOST_TEXT : LINK_LATE_TEXT, true);
         }
     }
     link__exec_sweep(l);

@@ -56,6 +56,11 @@ static void on_result(const struct link_exec *e, const struct msg_result *m)
     if (!i)
         return;
     sh_strlcpy(r.msg, m->msg, sizeof(r.msg));
+    if (r.rc == SH_E_CANCELLED) { /* not by us, who forget it then: its time is over */
+        r.rc = SH_E_TIMEOUT;
+        r.retry_after_ms = LINK_RETRY_MS;
+        sh_strlcpy(r.msg, LINK_LATE_TEXT, sizeof(r.msg));
+    }
     if (strcmp(i->link.executor, e->name) != 0) {
         if (!e->local && r.rc == SH_OK)
             return;

@@ -10,7 +10,9 @@
 #define LINK_MAX_LOADS 64u /* at once; what is more is loaded again when its pause is over */
 #define LIMBO_NS SH_S(10)  /* what the clocks and the messages may take */
 #define LINK_MAX_RUN_MS UINT64_C(86400000)
+#define LINK_RETRY_MS 1000
 #define LINK_LOST_TEXT "the scheduler was lost; try again"
+#define LINK_LATE_TEXT "the request was not answered in time"
 
 enum { CMD_OPEN = 1, CMD_READY = 2, CMD_CANCEL = 4 };
 enum { HINT_JOBS = 1, HINT_MODELS = 2, HINT_REACHED = 4 };

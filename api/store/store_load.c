@@ -73,7 +73,7 @@ static const struct db_stmt PLACEMENTS = {
     "v.image_bytes, 'placements', (SELECT "
     "coalesce(jsonb_agg(jsonb_build_object('executor', p.executor, 'state', p.state, 'pin', p.pin, "
     "'device_bytes', p.device_bytes, 'host_bytes', p.host_bytes, 'image_disk_bytes', "
-    "p.image_disk_bytes, 'disk_bytes', coalesce(v.bytes, "
+    "p.image_disk_bytes, 'shut', p.is_shut, 'disk_bytes', coalesce(v.bytes, "
     "0), 'last_use_at', " SQL_TIME("p.last_use_at") ", 'at', " SQL_TIME("p.at") ") ORDER BY "
     "p.executor), '[]') FROM placement p JOIN executor e ON e.name = p.executor AND e.state = 'UP' "
     "WHERE p.version_id = v.id)) FROM " SQL_VISIBLE_VERSION,

@@ -119,6 +119,11 @@ static void say_place(const json_t *p)
                    ? "; its image has left it for disk, since others needed the room, and the next "
                      "request reads it (rule hostmemory)"
                    : "");
+    if (json_is_true(json_object_get(p, "shut")))
+        printf("    The models that are asked for do not fit into its device memory together, and "
+               "this one is shut for now (rule Thrashing): requests with a deadline are refused "
+               "unless all weights are on the device; others wait until it is open again, or until "
+               "the device is idle.\n");
 }
 
 static void say_model(const json_t *j)

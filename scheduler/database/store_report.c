@@ -17,13 +17,13 @@ static const struct db_stmt DROP = {
 static const struct db_stmt PLACES = {
     "report_places",
     "INSERT INTO placement (version_id, executor, state, pin, device_bytes, host_bytes,"
-    " image_disk_bytes, last_use_at) SELECT version, executor, state, pin, device, host, disk,"
-    " to_timestamp(used / 1000)"
+    " image_disk_bytes, is_shut, last_use_at) SELECT version, executor, state, pin, device, host,"
+    " disk, coalesce(shut, false), to_timestamp(used / 1000)"
     " FROM jsonb_to_recordset($1::jsonb) AS u (version bigint, executor text, state text, pin text,"
-    " device bigint, host bigint, disk bigint, used float8) WHERE state IS NOT NULL"
+    " device bigint, host bigint, disk bigint, shut bool, used float8) WHERE state IS NOT NULL"
     " ON CONFLICT (version_id, executor) DO UPDATE SET state = excluded.state, pin = excluded.pin,"
     " device_bytes = excluded.device_bytes, host_bytes = excluded.host_bytes, image_disk_bytes ="
-    " excluded.image_disk_bytes, last_use_at ="
+    " excluded.image_disk_bytes, is_shut = excluded.is_shut, last_use_at ="
     " excluded.last_use_at, at = now()",
     1};
 static const struct db_stmt MEASURED = {

@@ -358,6 +358,21 @@ static bool takes(const struct snapshot *in, uint32_t model, uint32_t e)
     return decide__place(in, model, e)->ready && !decide__place(in, model, e)->is_shut;
 }
 
+/* It has no limit, or only that of those whose sizes were compiled first. */
+static bool is_patient(const struct snap_request *r)
+{
+    return r->limit_ns == SNAP_NO_DEADLINE || r->deadline_ns == SNAP_NO_DEADLINE;
+}
+
+/* A model that is shut harms nobody where nobody else runs; who has waited long comes anyway. */
+static bool takes_one(const struct work *w, const struct snap_request *r, uint32_t e)
+{
+    return takes(w->in, r->model, e) ||
+           (decide__place(w->in, r->model, e)->ready && is_patient(r) &&
+            (w->in->now_ns >= r->patience_ns ||
+             (w->in->execs[e].is_idle && has_nothing_before(w, r->model, e))));
+}
+
 static bool may_bring(const struct work *w, uint32_t model, uint32_t e)
 {
     const struct snapshot *in = w->in;
@@ -403,6 +418,32 @@ static void turn_away(struct work *w, uint32_t i, const struct offer *o)
     refuse_late_request(w, i, o, to);
 }
 
+static void let_wait(struct work *w, uint32_t i, enum decide_reason why)
+{
+    if (w->in->requests[i].waits != (int)why)
+        decide__add(w->out, &(struct decision){.kind = DECISION_WAIT,
+                                               .request = i,
+                                               .job = SNAP_NONE,
+                                               .exec = SNAP_NONE,
+                                               .reason = why});
+}
+
+/* Its model is shut on all executors that have it. */
+static void wait_for_room(struct work *w, uint32_t i)
+{
+    const struct snap_request *r = &w->in->requests[i];
+
+    if (is_patient(r))
+        let_wait(w, i, DECIDE_THRASHING);
+    else
+        refuse_request(w, i,
+                       &(struct decision){.exec = SNAP_NONE,
+                                          .rc = SH_E_UNAVAILABLE,
+                                          .reason = DECIDE_THRASHING,
+                                          .retry_after_ms = RETRY_SOON_MS,
+                                          .predicted_ns = w->in->now_ns - r->arrived_ns});
+}
+
 /* No executor has its model. It stays where it is if one will have it soon enough. */
 static void wait_for_missing(struct work *w, uint32_t i, bool any_up)
 {
@@ -420,12 +461,8 @@ static void wait_for_missing(struct work *w, uint32_t i, bool any_up)
 
     if (in->now_ns >= r->wait_ns || m->expected_ns > SH_MIN(r->wait_ns, r->limit_ns))
         refuse_request(w, i, &d);
-    else if (!r->waits)
-        decide__add(w->out, &(struct decision){.kind = DECISION_WAIT,
-                                               .request = i,
-                                               .job = SNAP_NONE,
-                                               .exec = SNAP_NONE,
-                                               .reason = d.reason});
+    else
+        let_wait(w, i, d.reason);
 }
 
 static void place_request(struct work *w, uint32_t i)
@@ -440,19 +477,14 @@ static void place_request(struct work *w, uint32_t i)
 
         any_up |= in->execs[e].up;
         any_shut |= in->execs[e].up && decide__place(in, r->model, e)->is_shut;
-        if (!in->execs[e].up || !takes(in, r->model, e))
+        if (!in->execs[e].up || !takes_one(w, r, e))
             continue;
         o = offer_of(w, i, e);
         if (best.exec == SNAP_NONE || is_better_offer(w, r->model, &o, &best))
             best = o;
     }
     if (best.exec == SNAP_NONE && any_shut)
-        refuse_request(w, i,
-                       &(struct decision){.exec = SNAP_NONE,
-                                          .rc = SH_E_UNAVAILABLE,
-                                          .reason = DECIDE_THRASHING,
-                                          .retry_after_ms = RETRY_SOON_MS,
-                                          .predicted_ns = in->now_ns - r->arrived_ns});
+        wait_for_room(w, i);
     else if (best.exec == SNAP_NONE)
         wait_for_missing(w, i, any_up);
     else if (best.late_ns > 0)

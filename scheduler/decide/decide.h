@@ -26,7 +26,9 @@
  * all batches would be small under load; if more, it would refuse what an idle device could answer.
  *
  * Where the weights that are asked for push each other out, some models are shut (thrash.h): their
- * requests are let in only where all their weights are.
+ * requests are let in only where all their weights are. Others are refused at once if they have a
+ * limit. One without a limit waits: until its model is open, for an executor that has had nothing
+ * to run for a while, or until it has waited for so long that it comes all the same.
  *
  * A run takes its usual time; one that waits for weights takes until they arrive, plus the rest of
  * its computation. All runs up to a finish may take longer: as much together as independent errors

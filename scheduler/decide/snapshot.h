@@ -22,6 +22,7 @@ enum snap_on_miss { SNAP_BEST_EFFORT, SNAP_DELAY, SNAP_REJECT };
 struct snap_exec {
     bool up;               /* connected and synchronised */
     bool trains;           /* a run has to stop a training job first */
+    bool is_idle;          /* it has had nothing to run for a while */
     bool has_modest;       /* tenants that are modest ask for it: demand.h */
     uint32_t n_runs;       /* outstanding runs */
     int64_t busy_until_ns; /* predicted end of the outstanding runs; <= now when idle */
@@ -43,7 +44,7 @@ struct snap_place { /* a model on an executor */
     int64_t arrives_ns;      /* ... until then; <= now: all on the device */
     double disk_ns_per_byte; /* the others are read from disk at this rate; 0: they need not be */
     int64_t worker_ns;       /* each run may wait so long for a worker */
-    bool is_shut;            /* it would push others out, and is not let in: thrash.h */
+    bool is_shut;            /* it would push out others: thrash.h */
     bool has_some;           /* some were on the device before others were on their way */
 };
 
@@ -86,7 +87,7 @@ struct snap_request {
     uint32_t exec;    /* where it was placed, or SNAP_NONE */
     bool is_modest;   /* its tenant asks for less than its part: demand.h */
     bool promised;    /* admitted with its batch: predicted to meet its limit */
-    bool waits;       /* for its model, as an earlier DECISION_WAIT said */
+    int waits;        /* enum decide_reason of an earlier DECISION_WAIT; 0: it did not wait */
     uint32_t batch;   /* samples; 1 until the body is here */
     int32_t priority; /* higher goes first */
     int64_t arrived_ns;
@@ -97,6 +98,7 @@ struct snap_request {
     int64_t let_in_ns;   /* the limit that was known when it was placed; 0: it was placed whatever
                           * its limit, or not yet */
     int64_t wait_ns;     /* latest time for an executor to have the model */
+    int64_t patience_ns; /* without a limit: a model that is shut keeps it waiting until then */
     enum snap_on_miss on_miss;
 };
 

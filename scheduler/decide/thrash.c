@@ -143,14 +143,14 @@ static void judge_pressure(struct thrash *t, uint64_t memory, int64_t now_ns)
     const bool is_calm = t->n_late <= THRASH_CALM * t->n_asked && t->run_ns < THRASH_BUSY * t->ns;
     uint64_t bytes;
 
-    t->in_row = is_bad ? t->in_row + 1 : 0;
+    t->in_row = is_bad ? t->in_row + t->was_asked : 0;
     if (!t->of && is_bad)
         t->of = calloc(THRASH_MAX, sizeof(*t->of)); /* NULL: the next look tries again */
     if (!t->of)
         return;
     forget_old(t, now_ns);
     bytes = working_set(t);
-    if (t->in_row > 1 && bytes > memory)
+    if (t->was_asked && t->in_row > 1 && bytes > memory)
         shut(t, bytes - memory, now_ns);
     else if (t->n_shut)
         open_one(t, memory, is_calm, now_ns);
@@ -181,18 +181,25 @@ static void note_asked(struct thrash *t, const struct thrash_model *m, int64_t n
     x->last_ns = now_ns;
 }
 
-void thrash_ask(struct thrash *t, const struct thrash_model *m, uint64_t memory, int64_t now_ns)
+void thrash_look(struct thrash *t, uint64_t memory, int64_t now_ns)
 {
+    const double ns = t->looked_ns ? (double)(now_ns - t->looked_ns) : 0;
+
     if (!t->looked_ns)
         t->looked_ns = now_ns;
-    if (now_ns - t->looked_ns >= THRASH_LOOK_NS) {
-        const double ns = (double)(now_ns - t->looked_ns);
+    if (ns < (double)THRASH_LOOK_NS)
+        return;
+    t->ns += ns;
+    judge_pressure(t, memory, now_ns);
+    t->was_asked = false;
+    fade(t, exp2(-ns / (double)THRASH_HALF_NS));
+    t->looked_ns = now_ns;
+}
 
-        t->ns += ns;
-        judge_pressure(t, memory, now_ns);
-        fade(t, exp2(-ns / (double)THRASH_HALF_NS));
-        t->looked_ns = now_ns;
-    }
+void thrash_ask(struct thrash *t, const struct thrash_model *m, uint64_t memory, int64_t now_ns)
+{
+    thrash_look(t, memory, now_ns);
+    t->was_asked = true;
     if (t->of)
         note_asked(t, m, now_ns);
     t->n_asked += !thrash_is_shut(t, m->version);

@@ -7,11 +7,12 @@
  * An executor thrashes while runs wait for weights for more than THRASH_STALL of their time, more
  * than THRASH_LATE of the requests that it could take find no time, and the models that were asked
  * for within THRASH_SET_NS (the working set; Denning 1968) are larger than its memory. Then some
- * are shut: a request for one of these is not let in there unless all its weights are there. Each
- * look takes half of what is too much: of the tenant (whose models they are) whose working set is
- * largest for its share, what is asked for least by its size. A tenant keeps one at least. What was
- * promised is kept. As long as some are shut THRASH_CALM of the requests is enough: what is half
- * done is worse than nothing.
+ * are shut: a request for one of these is not let in there unless all its weights are there; one
+ * without a limit waits until then, or until the device is idle (decide.h). Each look takes half of
+ * what is too much: of the tenant (whose models they are) whose working set is largest for its
+ * share, what is asked for least by its size. A tenant keeps one at least. What was promised is
+ * kept. As long as some are shut THRASH_CALM of the requests is enough: what is half done is worse
+ * than nothing.
  *
  * It opens again, first what has been shut longest: where it finds room in THRASH_FULL of the
  * memory, where it is calm and runs have the device for less than THRASH_BUSY of the time, and
@@ -51,13 +52,17 @@ struct thrash {                                   /* zeroed: it does not */
     int64_t looked_ns;                            /* the last time */
     double ns, run_ns, stall_ns, n_asked, n_late; /* of late, up to then and since: they fade */
     uint32_t in_row;                              /* looks that found it thrashing, up to now */
+    bool was_asked;                               /* since the last look: else none is shut */
     struct thrash_model *of; /* OWNED [THRASH_MAX], thrash_fini(); NULL: all is well */
     uint32_t n, n_shut;
 };
 
 void thrash_fini(struct thrash *t);
-/* A request that the executor could take asks for m: version, tenant, bytes and share. memory: what
- * images may have there. */
+/* Shuts and opens, if the last look was THRASH_LOOK_NS ago. memory: what images may have there. For
+ * requests that wait, since perhaps nobody else asks: thrash_ask() does the same. */
+void thrash_look(struct thrash *t, uint64_t memory, int64_t now_ns);
+/* A request that the executor could take asks for m: version, tenant, bytes and share. Once for
+ * each request. */
 void thrash_ask(struct thrash *t, const struct thrash_model *m, uint64_t memory, int64_t now_ns);
 void thrash_late(struct thrash *t); /* one found no time */
 /* A run had the device for so long, and waited for weights in so much of that. */

@@ -82,6 +82,7 @@ struct model_on {           /* one executor */
     struct model_shown { /* as in the database */
         enum model_phase phase;
         struct model_place place;
+        bool is_shut;
     } shown;
 };
 

@@ -10,6 +10,7 @@
 
 #define MAX_ROWS 1000000u
 #define FEW_JOBS 256        /* held, and executors: all of them learn in each pass why they wait */
+#define IDLE_NS SH_MS(500)  /* an executor is idle once nothing ran for so long */
 #define REASON_NS SH_US(50) /* for each of them, when there are more */
 
 int pass__grow(void *array, size_t *cap, size_t n, size_t one, struct sh_err *err)
@@ -77,6 +78,8 @@ struct snap_exec pass__exec(const struct sched *s, const struct exec *e, int64_t
 
     return (struct snap_exec){.up = exec_is_up(e),
                               .trains = jobs_train_on(s, e),
+                              .is_idle =
+                                  !e->n_runs && !e->waiting.n && now_ns - e->done_ns >= IDLE_NS,
                               .n_runs = e->n_runs,
                               .busy_until_ns = until_ns,
                               .slack_ns = slack_ns,

@@ -399,10 +399,11 @@ static int take_shares(struct sched *s, struct snapshot *in, size_t n, struct sh
     return rc;
 }
 
-/* Each that could take it hears of it, and whether it does any longer. */
-static void note_asked(struct sched *s, const struct snapshot *in, const struct model *m,
+/* Each that could take it hears of it, once, and whether it does any longer. */
+static void note_asked(struct sched *s, const struct snapshot *in, const struct request *r,
                        uint32_t at)
 {
+    const struct model *m = r->model;
     const struct tenant *owner = tenants_by_id(&s->tenants, m->tenant_id);
     const struct thrash_model asked = {.version = m->version_id,
                                        .tenant = m->tenant_id,
@@ -415,11 +416,22 @@ static void note_asked(struct sched *s, const struct snapshot *in, const struct 
 
         if (!s->pass.places[(size_t)at * in->n_execs + i].ready)
             continue;
-        thrash_ask(&e->thrash, &asked, exec_image_bytes(e), in->now_ns);
+        if (r->waits == DECIDE_THRASHING)
+            thrash_look(&e->thrash, exec_image_bytes(e), in->now_ns);
+        else
+            thrash_ask(&e->thrash, &asked, exec_image_bytes(e), in->now_ns);
+        if (e->thrash.n_shut < was)
+            waiting_unpark(s); /* who waits for it comes before it may be shut again */
         if (e->thrash.n_shut != was)
             SH_INFO("executor.shuts", "executor=%s models=%u before=%u rule=Thrashing",
                     e->info.name, e->thrash.n_shut, was);
     }
+}
+
+/* Half of its time at most: the rest is for what it came for. */
+static int64_t patience_of(const struct request *r)
+{
+    return r->open_ns + SH_MIN((r->expires_ns - r->open_ns) / 2, THRASH_TRY_NS);
 }
 
 static int take_request(struct sched *s, struct snapshot *in, struct request *r, struct sh_err *err)
@@ -436,7 +448,7 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
     for (size_t i = 0; !r->exec && i < in->n_execs; i++)
         take_snap_place(p, in, model, i);
     if (!r->exec)
-        note_asked(s, in, r->model, model);
+        note_asked(s, in, r, model);
     if (r->exec)
         take_snap_place(p, in, model, r->exec->snap);
     p->request_of[in->n_requests] = r;
@@ -455,6 +467,7 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
                               .limit_ns = r->limit_ns,
                               .let_in_ns = r->let_in_ns,
                               .wait_ns = r->open_ns + SH_MS(s->conf->load_wait_ms),
+                              .patience_ns = patience_of(r),
                               .waits = r->waits,
                               .on_miss = r->model->on_miss};
     return SH_OK;
@@ -582,7 +595,7 @@ static void run_decided(struct sched *s, const struct decision *d)
 /* It is counted once, though each pass finds it waiting. */
 static void wait_for_model(struct request *r, enum decide_reason why)
 {
-    r->waits = true;
+    r->waits = (int)why;
     sched_count("wait", decide_reason_name(why));
 }
 
@@ -601,13 +614,14 @@ static void act_on_decision(struct sched *s, const struct decision *d)
 }
 
 /* One that finds no time says so of all that could have taken it; one without a limit, if it waits
- * for long. */
+ * for long behind others. */
 static void note_late(const struct pass *p, const struct snapshot *in, const struct decision *d)
 {
     const struct snap_request *r =
         d->kind == DECISION_PLACE || d->kind == DECISION_REFUSE ? &in->requests[d->request] : NULL;
 
-    if (d->kind == DECISION_PLACE && r->limit_ns == SNAP_NO_DEADLINE && d->predicted_ns > LONG_NS)
+    if (d->kind == DECISION_PLACE && r->limit_ns == SNAP_NO_DEADLINE && !r->waits &&
+        d->predicted_ns > LONG_NS)
         thrash_late(&p->exec_of[d->exec]->thrash);
     if (d->kind != DECISION_REFUSE || r->exec != SNAP_NONE ||
         (d->reason != DECIDE_DEADLINE && d->reason != DECIDE_FAIR_SHARE))

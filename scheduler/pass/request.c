@@ -595,7 +595,7 @@ void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_
     r->promised = !is_probe;
     if (r->promised && r->limit_ns != SNAP_NO_DEADLINE)
         r->promised_ns = r->limit_ns;
-    r->waits = false;
+    r->waits = DECIDE_NONE;
     r->model->refused_ns = 0;
     if (r->exec)
         return;

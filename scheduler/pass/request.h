@@ -68,7 +68,7 @@ struct request {
     uint32_t n_asked;    /* samples, of those that count in what is asked of executors */
     int64_t doubt_ns;    /* when we or the API first noticed that its executor is gone; 0: not */
     bool promised;       /* as in snapshot.h */
-    bool waits;          /* as in snapshot.h */
+    int waits;           /* as in snapshot.h */
     int64_t promised_ns; /* the limit that it was promised, wherever; 0: none, or it was counted */
     uint32_t batch;
     int32_t priority;

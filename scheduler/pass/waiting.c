@@ -53,13 +53,16 @@ void waiting_sort(struct sched *s, struct request *r)
 
 void waiting_touch_all(struct sched *s)
 {
-    struct waiting *w = &s->requests.waiting;
-
     for (size_t i = 0; i < s->execs.n; i++)
         if (s->execs.items[i]->waiting.n)
             waiting_touch(s, s->execs.items[i]);
-    while (w->parked.first)
-        waiting_sort(s, w->parked.first);
+    waiting_unpark(s);
+}
+
+void waiting_unpark(struct sched *s)
+{
+    while (s->requests.waiting.parked.first)
+        waiting_sort(s, s->requests.waiting.parked.first);
 }
 
 void waiting_tick(struct sched *s)

@@ -27,6 +27,7 @@ void waiting_sort(struct sched *s, struct request *r);
 void waiting_leave(struct sched *s, struct request *r); /* it is in no list; touches as well */
 void waiting_touch(struct sched *s, struct exec *e);
 void waiting_touch_all(struct sched *s); /* and what is parked is fresh again */
+void waiting_unpark(struct sched *s);    /* only the latter */
 void waiting_tick(struct sched *s);
 
 /* For the pass: the first that is fresh is parked from now on; NULL: none is. */

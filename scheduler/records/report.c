@@ -36,7 +36,7 @@ static bool is_same_shown(const struct model_shown *a, const struct model_shown 
             (a->place.device_bytes == b->place.device_bytes &&
              a->place.host_bytes == b->place.host_bytes &&
              a->place.disk_bytes == b->place.disk_bytes && a->place.pin == b->place.pin &&
-             a->place.last_use_ms == b->place.last_use_ms));
+             a->place.last_use_ms == b->place.last_use_ms && a->is_shut == b->is_shut));
 }
 
 /* A row without a state is taken out of the table. */
@@ -47,6 +47,8 @@ static json_t *place_row(const struct model *m, const struct exec *e, const stru
 
     if (!row || now->phase == MODEL_ON_ABSENT)
         return row;
+    if (now->is_shut)
+        json_object_set_new(row, "shut", json_true());
     if (json_object_update_new(row, json_pack("{s:s, s:s, s:I, s:I, s:I}", "state",
                                               PHASES[now->phase], "pin", PINS[now->place.pin],
                                               "device", (json_int_t)now->place.device_bytes, "host",
@@ -64,7 +66,11 @@ static void add_model_places(struct sched *s, struct model *m, json_t *rows)
 {
     for (size_t i = 0; i < s->execs.n && json_array_size(rows) < REPORT_MAX_ROWS; i++) {
         struct model_on *on = &m->on[i];
-        const struct model_shown now = {.phase = on->phase, .place = on->place};
+        const struct model_shown now = {
+            .phase = on->phase,
+            .place = on->place,
+            .is_shut = on->phase != MODEL_ON_ABSENT &&
+                       thrash_is_shut(&s->execs.items[i]->thrash, m->version_id)};
 
         if (!is_same_shown(&now, &on->shown) &&
             !json_array_append_new(rows, place_row(m, s->execs.items[i], &now)))

@@ -124,6 +124,8 @@ class Played:
                     self.run_remote(m.rid)
                 elif self.mode == "fail":
                     self.result(m.rid, rc=-12, msg="the device was lost")
+                elif self.mode == "cut":
+                    self.result(m.rid, rc=-9, msg="cancelled before it ran")
                 elif self.mode in ("die", "die-once"):
                     self.dead = self.data
                     self.data.sock.shutdown(2)
@@ -593,6 +595,10 @@ class Infer(Case):
     def test_a_failed_run(self):
         self.s.played.mode = "fail"
         self.refused(500, "device was lost", body())
+
+    def test_a_run_that_the_scheduler_cut_off_was_not_answered_in_time(self):
+        self.s.played.mode = "cut"
+        self.refused(504, "in time", body())
 
     def test_time_is_up(self):
         self.s.played.mode = "silent"

@@ -99,6 +99,42 @@ class Targets(Story):
             time.sleep(0.02)
         return refused
 
+    def ask_until(self, stop, model, say):
+        while not stop.is_set():
+            say(model, self.s.infer(self.key, model, X, parameters={"timeout": 1000000}))
+
+    def test_who_has_no_deadline_waits_for_a_model_that_is_shut(self):
+        for n in "def":
+            self.s.push(self.key, n, layers(4), max_batch=1)
+        counted = 'shunt_decisions_total{decision="wait",rule="Thrashing"}'
+        stop, shut, answers = threading.Event(), [], []
+
+        def say(model, r):
+            if "do not fit into device memory together" in r.error:
+                self.assertEqual((r.status, r.code), (503, "UNAVAILABLE"), r)
+                shut.append(model)
+                time.sleep(0.05)
+
+        others = [threading.Thread(target=self.ask_until, args=(stop, n, say)) for n in "defdef"]
+        for t in others:
+            t.start()
+        try:
+            until("one is shut", lambda: shut, 120)
+            until("people are told", lambda: any(
+                "this one is shut for now (rule Thrashing)" in self.s.cli("-n", "vision", "explain", n).decode()
+                for n in "def"), 120)
+
+            def asks():
+                answers.append(self.s.infer(self.key, shut[-1], X))
+
+            # It may be opened, or be there by chance, before somebody asks.
+            until("one waits", lambda: asks() or self.s.metrics("scheduler").get(counted, 0), 120)
+        finally:
+            stop.set()
+            for t in others:
+                t.join()
+        self.assertEqual([r.status for r in answers], [200] * len(answers), answers)
+
     def test_one_slow_run_is_not_held_against_the_model(self):
         self.target("a", 1000)
         until("it is there", lambda: self.infer("a").status == 200)

@@ -197,6 +197,7 @@ static struct snap_request *add_new(struct world *w, uint32_t model, int64_t lim
     r->state = SNAP_OPEN;
     r->exec = SNAP_NONE;
     r->arrived_ns = NOW;
+    r->patience_ns = NOW + MS;
     if (limit_ms)
         r->deadline_ns = r->limit_ns = NOW + limit_ms * MS;
     return r;
@@ -466,12 +467,72 @@ static void a_model_that_is_shut_goes_where_it_is_not(void **state)
     assert_int_equal(nth(&w, DECISION_PLACE, 0)->exec, 1);
     place_of(&w, 0, 1)->is_shut = true;
     w.models[0].refused_ns = NOW - 60000 * MS; /* not even as a probe */
+    w.requests[0].deadline_ns = w.requests[0].limit_ns = NOW + 1000 * MS;
+    w.execs[0].is_idle = w.execs[1].is_idle = true;
     world_decide(&w);
     assert_int_equal(count(&w, DECISION_PLACE), 0);
     assert_int_equal(nth(&w, DECISION_REFUSE, 0)->reason, DECIDE_THRASHING);
     assert_int_equal(nth(&w, DECISION_REFUSE, 0)->rc, SH_E_UNAVAILABLE);
     assert_true(nth(&w, DECISION_REFUSE, 0)->retry_after_ms > 0);
     assert_true(nth(&w, DECISION_REFUSE, 0)->exec == SNAP_NONE); /* nor are they brought */
+    decisions_fini(&w.out);
+}
+
+/* Who has no limit waits for it, and comes where nobody else is. */
+static void who_has_time_waits_for_a_model_that_is_shut(void **state)
+{
+    static const struct {
+        int64_t deadline_ns, limit_ns;
+    } CASES[] = {{SNAP_NO_DEADLINE, SNAP_NO_DEADLINE},
+                 {NOW + MS, SNAP_NO_DEADLINE},          /* a target that it may miss */
+                 {SNAP_NO_DEADLINE, NOW + 20000 * MS}}; /* its sizes were compiled until now */
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct world w;
+
+        world_init(&w, 1);
+        place_of(&w, 0, 0)->is_shut = true;
+        place_of(&w, 0, 0)->resident_bytes = 0;
+        add_new(&w, 0, 0)->deadline_ns = CASES[i].deadline_ns;
+        w.requests[0].limit_ns = CASES[i].limit_ns;
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_REFUSE) + count(&w, DECISION_PLACE), 0);
+        assert_int_equal(nth(&w, DECISION_WAIT, 0)->request, 0);
+        assert_int_equal(nth(&w, DECISION_WAIT, 0)->reason, DECIDE_THRASHING);
+        w.requests[0].waits = DECIDE_THRASHING; /* it has heard that, and not why it waits now */
+        world_decide(&w);
+        assert_int_equal(w.out.n, 0);
+        w.requests[0].waits = DECIDE_MODEL_LOADING;
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_WAIT), 1);
+        w.execs[0].is_idle = true;
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_PLACE, 0)->exec, 0);
+        w.execs[0].is_idle = false;
+        w.requests[0].patience_ns = NOW; /* it has waited for long enough */
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_PLACE, 0)->exec, 0);
+        decisions_fini(&w.out);
+    }
+}
+
+/* One at a time, or they would push each other out. */
+static void an_idle_executor_takes_one_of_models_that_are_shut(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.execs[0].is_idle = true;
+    for (uint32_t m = 0; m < 2; m++) {
+        place_of(&w, m, 0)->is_shut = true;
+        place_of(&w, m, 0)->resident_bytes = 0;
+        add_new(&w, m, 0);
+    }
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_PLACE), 1);
+    assert_int_equal(nth(&w, DECISION_WAIT, 0)->reason, DECIDE_THRASHING);
     decisions_fini(&w.out);
 }
 
@@ -547,7 +608,7 @@ static void who_waits_for_a_model_hears_why_once(void **state)
     assert_int_equal(count(&w, DECISION_REFUSE), 0);
     assert_int_equal(nth(&w, DECISION_WAIT, 0)->request, 0);
     assert_int_equal(nth(&w, DECISION_WAIT, 0)->reason, DECIDE_MODEL_LOADING);
-    w.requests[0].waits = true;
+    w.requests[0].waits = DECIDE_MODEL_LOADING;
     world_decide(&w);
     assert_int_equal(w.out.n, 0);
     decisions_fini(&w.out);
@@ -592,6 +653,8 @@ int main(void)
         cmocka_unit_test(joining_a_batch_costs_less_than_a_run_of_its_own),
         cmocka_unit_test(a_ready_request_that_became_hopeless_is_refused),
         cmocka_unit_test(a_model_that_is_shut_goes_where_it_is_not),
+        cmocka_unit_test(who_has_time_waits_for_a_model_that_is_shut),
+        cmocka_unit_test(an_idle_executor_takes_one_of_models_that_are_shut),
         cmocka_unit_test(placement_prefers_the_executor_that_holds_the_weights),
         cmocka_unit_test(placement_gives_up_residency_when_the_queue_there_is_longer_than_the_copy),
         cmocka_unit_test(a_run_that_waits_for_weights_is_predicted_by_what_is_missing),

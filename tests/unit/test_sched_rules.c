@@ -196,6 +196,126 @@ static void who_waits_for_its_model_is_counted_once(void **state)
     assert_true(decided("wait", "ModelLoading") == before + 1);
 }
 
+/* Version 1 is shut at x for now: others, which are on no executor, are in its way. It is not calm
+ * there. */
+static void shut_at(struct exec *e)
+{
+    const int64_t now = sh_clock_ns();
+    struct thrash *t = &e->thrash;
+
+    e->info.pool_bytes = 1000;
+    exec_changed(&w.s->execs, e);
+    *t = (struct thrash){.looked_ns = now, .ns = 1e9, .run_ns = 9e8, .n_asked = 100, .n_late = 50};
+    t->of = calloc(THRASH_MAX, sizeof(*t->of));
+    assert_non_null(t->of);
+    t->of[0] = (struct thrash_model){.version = 1, .bytes = 600, .last_ns = now, .shut_ns = now};
+    t->of[1] = (struct thrash_model){.version = 2, .bytes = 600, .last_ns = now};
+    t->n = 2;
+    t->n_shut = 1;
+}
+
+static struct exec *serve_shut(void)
+{
+    struct exec *e;
+
+    w.models[0].image_bytes = 600;
+    w.conf.request_timeout_ms = 100000;
+    world_lead();
+    e = exec_up(&x, "x");
+    model_ready(&x, 1);
+    api_hello(&a, 7);
+    infer_open(&a, 1, 1, false);
+    infer_ready(&a, 1, NULL, 0);
+    run_done(&x, run_sent(&x), SH_OK);
+    shut_at(e);
+    models_find(&w.s->models, 1)->on[0].resident_bytes = 0;
+    return e;
+}
+
+static void open_with_limit(uint64_t rid, int64_t budget_ns)
+{
+    say(&a,
+        &(struct sh_msg){
+            .type = MSG_INFER_OPEN,
+            .u.infer_open = {
+                .rid = rid, .tenant = "t", .model = "m", .version_id = 1, .budget_ns = budget_ns}});
+}
+
+static void a_model_that_is_shut_refuses_who_has_a_deadline_and_lets_others_wait(void **state)
+{
+    const double waits = decided("wait", "Thrashing"), refused = decided("refuse", "Thrashing");
+    struct exec *e;
+
+    (void)state;
+    e = serve_shut();
+    open_with_limit(2, 20 * SECOND);
+    assert_int_equal(hear(&a, MSG_INFER_REFUSED)->u.infer_refused.rc, SH_E_UNAVAILABLE);
+    assert_true(decided("refuse", "Thrashing") == refused + 1);
+    for (uint64_t rid = 3; rid <= 5; rid++) {
+        infer_open(&a, rid, 1, false);
+        infer_ready(&a, rid, NULL, 0);
+    }
+    assert_true(decided("wait", "Thrashing") == waits + 3);
+    for (int i = 0; i < 3; i++)
+        stay(100 * MS); /* several looks */
+    assert_null(heard(&x, MSG_RUN));
+    assert_null(heard(&a, MSG_INFER_REFUSED));
+    assert_true(decided("wait", "Thrashing") == waits + 3);
+    assert_true(e->thrash.of[0].n_asked <= 4); /* each was counted once */
+    stay(500 * MS);                            /* it is idle */
+    hear(&x, MSG_RUN);
+    assert_int_equal(e->thrash.n_shut, 1);
+}
+
+static void who_waits_for_it_comes_when_it_opens(void **state)
+{
+    struct exec *e;
+
+    (void)state;
+    e = serve_shut();
+    for (uint64_t rid = 3; rid <= 5; rid++) {
+        infer_open(&a, rid, 1, false);
+        infer_ready(&a, rid, NULL, 0);
+    }
+    for (int i = 0; i < 100; i++) { /* others run all the time */
+        e->done_ns = sh_clock_ns();
+        e->thrash.of[1].last_ns = sh_clock_ns();
+        e->thrash.run_ns = e->thrash.ns;
+        stay(250 * MS);
+    }
+    assert_null(heard(&x, MSG_RUN));
+    assert_int_equal(w.s->requests.waiting.parked.n, 3);
+    for (int i = 0; i < 40 && !e->runs; i++) {
+        e->done_ns = sh_clock_ns();
+        e->thrash.of[1].last_ns = sh_clock_ns();
+        stay(250 * MS);
+    }
+    hear(&x, MSG_RUN);
+    assert_int_equal(w.s->requests.waiting.parked.n, 0);
+}
+
+static void who_waits_for_it_comes_after_half_of_its_time(void **state)
+{
+    struct exec *e;
+
+    (void)state;
+    e = serve_shut();
+    w.conf.request_timeout_ms = 4000;
+    infer_open(&a, 3, 1, false);
+    infer_ready(&a, 3, NULL, 0);
+    for (int i = 0; i < 19; i++) {
+        e->done_ns = sh_clock_ns();
+        stay(100 * MS);
+    }
+    assert_null(heard(&x, MSG_RUN));
+    for (int i = 0; i < 3; i++) {
+        e->done_ns = sh_clock_ns();
+        stay(100 * MS);
+    }
+    hear(&x, MSG_RUN);
+    assert_int_equal(e->thrash.n_shut, 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -205,6 +325,9 @@ int main(void)
         TEST(what_ends_a_job_or_takes_it_from_an_executor_has_a_name),
         TEST(a_wait_is_counted_when_its_reason_changes),
         TEST(who_waits_for_its_model_is_counted_once),
+        TEST(a_model_that_is_shut_refuses_who_has_a_deadline_and_lets_others_wait),
+        TEST(who_waits_for_it_comes_when_it_opens),
+        TEST(who_waits_for_it_comes_after_half_of_its_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

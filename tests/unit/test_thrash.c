@@ -146,6 +146,35 @@ static void nobody_is_kept_out_for_ever(void **state)
         assert_true(was_in[v]);
 }
 
+/* Of those who wait somebody looks, even if nobody else asks. */
+static void who_waits_sees_it_open_and_nothing_shut(void **state)
+{
+    int64_t began;
+
+    (void)state;
+    for (int i = 0; i < 50; i++)
+        spend(MODELS, 1, 0.9, n_open(MODELS) > 3 ? 0.8 : 0, 0.5);
+    assert_int_equal(n_open(MODELS), 3);
+    began = now;
+    while (n_open(MODELS) == 3) {
+        assert_true(now - began < THRASH_TRY_NS);
+        thrash_look(&t, 3 * GIB, now += SH_MS(100));
+    }
+    for (int i = 0; i < 50; i++)
+        spend(MODELS, 1, 0.9, 0.8, 0.5); /* it thrashes, and some are open that did not fit */
+    thrash_look(&t, 3 * GIB, now += THRASH_LOOK_NS); /* of those who asked up to now */
+    for (int64_t v = 0; v < MODELS; v++) {
+        t.n_shut -= t.of[v].shut_ns != 0;
+        t.of[v].shut_ns = 0;
+    }
+    for (int i = 0; i < 10; i++)
+        thrash_look(&t, 3 * GIB, now += THRASH_LOOK_NS); /* nobody asks, so nobody is in the way */
+    assert_int_equal(n_open(MODELS), MODELS);
+    for (int i = 0; i < 10; i++)
+        spend(MODELS, 1, 0.9, 0.8, 0.5);
+    assert_true(n_open(MODELS) < MODELS);
+}
+
 static void of_very_many_models_the_newest_are_known(void **state)
 {
     (void)state;
@@ -172,6 +201,7 @@ int main(void)
         TEST(each_tenant_keeps_one_and_the_largest_gives_most),
         TEST(what_is_shut_opens_where_it_is_calm_or_there_is_room),
         TEST(nobody_is_kept_out_for_ever),
+        TEST(who_waits_sees_it_open_and_nothing_shut),
         TEST(of_very_many_models_the_newest_are_known),
     };
 
