@@ -186,6 +186,15 @@ static bool fold_empty(struct shape_ctx *c)
     return true;
 }
 
+/* No node computes this at run time, and it was not folded. */
+static int refuse_unfolded(struct shape_ctx *c)
+{
+    for (uint32_t i = 0; i < c->n.n_in; i++)
+        if (c->n.in[i] != GRAPH_NONE && !shape__in(c, i)->data)
+            return shape__fail(c, SH_E_UNSUPPORTED, WHY_CONSTANTS);
+    return shape__fail(c, SH_E_TOOBIG, WHY_FOLDS, SHAPE_FOLD_MAX_BYTES >> 20);
+}
+
 static int finish_node(struct shape_ctx *c, const struct shape_op *op, bool is_sized)
 {
     if (trim_outputs(c) || fold_empty(c))
@@ -193,7 +202,7 @@ static int finish_node(struct shape_ctx *c, const struct shape_op *op, bool is_s
     if (foldable(c, op, is_sized) && (op->eval(c) || c->g->values[c->outv[0]].data))
         return c->err->rc;
     if (!(op->flags & SHAPE_RUNS))
-        return shape__fail(c, SH_E_UNSUPPORTED, WHY_CONSTANTS);
+        return refuse_unfolded(c);
     return op->finish ? op->finish(c) : shape__emit_self(c);
 }
 

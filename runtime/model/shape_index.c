@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define MAX_COUNTED 1e9 /* numbers of a range */
+
 static int want_indices(struct shape_ctx *c, uint32_t i)
 {
     enum sh_dtype t = shape__in(c, i)->dtype;
@@ -447,9 +449,14 @@ int shape__infer_range(struct shape_ctx *c)
     shape__number(c, 1, 0, &limit);
     shape__number(c, 2, 1, &delta);
     count = ceil((limit - start) / delta);
-    if (!(delta != 0.0) || !(count < 1e9))
+    if (!(delta != 0.0) || isnan(count))
         return shape__fail(c, SH_E_INVALID, "cannot count from %g to %g by %g", start, limit,
                            delta);
+    if (count > MAX_COUNTED)
+        return shape__fail(c, SH_E_TOOBIG,
+                           "counts %.0f numbers, from %g to %g by %g; at most %.0f "
+                           "work",
+                           count, start, limit, delta, MAX_COUNTED);
     n = count > 0 ? (int64_t)count : 0;
     return shape__out(c, 0, t, 1, &n);
 }

@@ -12,6 +12,7 @@
 #define WHY_ATTRIBUTE "an attribute is of a kind that is not supported"
 #define WHY_COMPUTED "input %u is computed from data; only constants and sizes work"
 #define WHY_CONSTANTS "works only where its inputs are constants"
+#define WHY_FOLDS "its result would be a constant of more than %zu MiB"
 #define WHY_NUMBERS "input %u has %lld numbers; at most %zu work"
 #define WHY_AXES "the result has more than %d axes"
 #define WHY_NO_RESULT "uses a result that its producer does not give"
@@ -93,7 +94,7 @@
 /* clang-format off */
 #define WHY_ROWS(X)                                                                               \
     X("", WHY_DOMAIN) X("", WHY_ATTRIBUTE) X("", WHY_COMPUTED) X("", WHY_CONSTANTS)               \
-    X("", WHY_NUMBERS) X("", WHY_AXES) X("", WHY_NO_RESULT) X("", WHY_COUNTED)                    \
+    X("", WHY_FOLDS) X("", WHY_NUMBERS) X("", WHY_AXES) X("", WHY_NO_RESULT) X("", WHY_COUNTED)   \
     X("", WHY_COUNTS_MEET) X("", WHY_COUNTS_TWO) X("", WHY_COUNTED_PLACE)                         \
     X("", WHY_COUNTED_VIEW) X("", WHY_COUNTED_SLICE) X("Attention", WHY_WINDOWS)                  \
     X("Attention", WHY_KEY_LENGTHS) X("BatchNormalization", WHY_SPATIAL)                          \

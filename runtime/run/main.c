@@ -19,7 +19,9 @@
                     "cuda: verify recorded launches before they are used"),                        \
         SH_OPT_STR(struct run_conf, tune, "tune", NULL, 0,                                         \
                    "file that keeps which kernels measured fastest; made if need be, and without " \
-                   "it nothing is measured")
+                   "it nothing is measured"),                                                      \
+        SH_OPT_BYTES(struct run_conf, memory, "memory-bytes", "0", 0, 1LL << 50, 0,                \
+                     "bytes of the machine that the model may take; 0 = all that are free")
 #define PRECISION_OPT(def, more) \
     SH_OPT_STR(struct run_conf, precision, "precision", def, 0, "fp32, tf32, fp16 or bf16" more)
 

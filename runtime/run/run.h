@@ -14,7 +14,7 @@
 struct run_conf {
     char *device, *precision, *model, *inputs, *outputs, *list;
     char *tune;
-    int64_t ordinal, threads, batch;
+    int64_t ordinal, threads, batch, memory;
     bool deterministic, verify_launches;
     /* train */
     char *spec, *labels, *loss, *optimizer, *losses, *gradients, *state;
@@ -46,7 +46,8 @@ int session_open(const struct run_conf *c, struct session *s, struct sh_err *err
 /* Makes inputs that decide shapes constants, with the file's values. */
 int session_bind(struct session *s, const struct sh_st *file, struct sh_err *err);
 /* Compiles for inference at this batch size, or for training if t is not NULL; creates an arena of
- * the size needed and fills image and state. */
+ * the size needed and fills image and state. Fails: SH_E_NOMEM, also where --memory-bytes, or what
+ * is free, is not enough for it and the outputs, before any of it is taken. */
 int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
                     const struct train_spec *t, struct sh_err *err); /* with s->sizes */
 void session_close(struct session *s);

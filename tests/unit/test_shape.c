@@ -311,6 +311,10 @@ static const struct {
     {"ReduceProd", "f[8,3]", "", "FP32[1,1]"},
     {"Identity", "f[8,3]", "", "FP32[8,3]"},
     {"Range", "i[]=0 l[] i[]=1", "", "!computed from data"},
+    {"Range", "i[]=0 i[]=2000000000 i[]=1", "", "!counts 2000000000 numbers"},
+    {"Range", "i[]=0 i[]=9000000 i[]=1", "", "!a constant of more than 64 MiB"},
+    {"Range", "i[]=0 i[]=5 i[]=0", "", "!cannot count from 0 to 5 by 0"},
+    {"ConstantOfShape", "i[1]=2000000000", "", "!a constant of more than 64 MiB"},
     {"ImageDecoder", "f[8,3]", "", "!operator is not supported"},
 };
 
