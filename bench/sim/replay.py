@@ -4,8 +4,8 @@
     bench/sim/traces/get.sh FOLDER; REPLAY_TRACES=FOLDER TRACES=../shared/traces make replay
 
 REPLAY_TRACES has what get.sh brings, TRACES what is only read from where it lies. Without --docs
-everything runs anew, one after the other, and bench/results/replay.json keeps the rows; with it
-only the document is written from them."""
+everything runs anew, those of requests as many at a time as there are processors, and
+bench/results/replay.json keeps the rows; with it only the document is written from them."""
 import argparse
 import json
 import os

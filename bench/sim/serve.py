@@ -2,6 +2,7 @@
 import math
 import os
 from concurrent import futures
+from functools import partial
 
 import svg
 
@@ -46,12 +47,6 @@ def by_policy(run, policy, *args):
     return dict(run(*args, *own)[0], policy=policy)
 
 
-def all_policies(run, name, *args, policies=POLICIES):
-    """A row for each that is compared with this trace."""
-    rows = run(*args, "--policies", ",".join(policies))
-    return rows + ([by_policy(run, ONE_TENANT, *args)] if name == COMPOSED else [])
-
-
 def needed(run, args, row, guess):
     """The row with the fewest GPUs that answer enough of that rate in time, to one in ten, or one, looked for
     from a guess on; None: MOST times as many are too few. And whether a replay counted as too few GPUs only
@@ -86,65 +81,69 @@ def needed(run, args, row, guess):
     return found, any(ended)
 
 
-def measure_trace(run, args, name):
-    rows = {"sizes": [], "over": []}
+def of_trace(run, args, name):
+    """(part of the rows, what gives them), of a trace."""
+    mine = POLICIES + ((ONE_TENANT,) if name == COMPOSED else ())
     for gpus, n in SIZES:
-        rows["sizes"] += all_policies(run, name, *args, "--requests", n, "--gpus", gpus,
-                                      "--load-percent", LOAD)
+        for policy in mine:
+            yield "sizes", partial(by_policy, run, policy, *args, "--requests", n, "--gpus", gpus,
+                                   "--load-percent", LOAD)
     for load in OVER:
-        rows["over"] += run(*args, "--requests", OVER_REQUESTS, "--gpus", OVER_GPUS,
-                            "--load-percent", load)
-    return rows
+        for policy in POLICIES:
+            yield "over", partial(by_policy, run, policy, *args, "--requests", OVER_REQUESTS, "--gpus", OVER_GPUS,
+                                  "--load-percent", load)
 
 
-def measure_one(run, args, name):
-    rows = []
+def of_one(run, args):
+    """As of_trace(), of one GPU with many models."""
+    trains = ["--train-state-mib", ONE_STATE_MIB, "--train-workspace-mib", ONE_WORKSPACE_MIB]
     for load in ONE_LOADS:
-        args_one = args + ["--requests", ONE_REQUESTS, "--gpus", 1, "--models", ONE_MODELS,
-                           "--load-percent", load]
-        full = args_one + ["--pool-mib", ONE_POOL]
-        rows += run(*full, "--policies", ",".join(TRAINS_NOT))
-        rows += run(*args_one, "--pool-mib", ONE_POOL - ONE_STATE_MIB - ONE_WORKSPACE_MIB, "--policies",
-                    ",".join(TRAINS))
-        rows += all_policies(run, name, *full, "--train-state-mib", ONE_STATE_MIB, "--train-workspace-mib",
-                             ONE_WORKSPACE_MIB, policies=("ours",))
-    return rows
+        args_one = args + ["--requests", ONE_REQUESTS, "--gpus", 1, "--models", ONE_MODELS, "--load-percent", load]
+        for policy in TRAINS_NOT:
+            yield "one", partial(by_policy, run, policy, *args_one, "--pool-mib", ONE_POOL)
+        for policy in TRAINS:
+            yield "one", partial(by_policy, run, policy, *args_one, "--pool-mib",
+                                 ONE_POOL - ONE_STATE_MIB - ONE_WORKSPACE_MIB)
+        for policy in ("ours", ONE_TENANT):
+            yield "one", partial(by_policy, run, policy, *args_one, "--pool-mib", ONE_POOL, *trains)
 
 
-def of_both(measure_one_trace):
-    """What it gives for each trace, in turn; two processes at a time."""
-    with futures.ThreadPoolExecutor(len(TRACES)) as both:
-        return list(both.map(measure_one_trace, TRACES))
+def in_parallel(calls):
+    """What each gives, in their order; a replay is a process, and as many run as there are processors."""
+    with futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(lambda call: call(), calls))
 
 
 def measure(o, run_program):
     def run(*args):
         return run_program(o, "requests", *args)
 
-    by_trace = of_both(lambda name: measure_trace(run, trace(o, name), name))
-    rows = {part: sum((r[part] for r in by_trace), []) for part in by_trace[0]}
-    rows["one"] = measure_one(run, trace(o, COMPOSED), COMPOSED)
+    todo = [x for name in TRACES for x in of_trace(run, trace(o, name), name)]
+    todo += of_one(run, trace(o, COMPOSED))
+    todo.reverse()  # the largest of the last trace first
+    rows = {"sizes": [], "over": [], "one": []}
+    for (part, _), row in zip(todo, in_parallel([call for _, call in todo])):
+        rows[part].insert(0, row)
     return rows
 
 
 def measure_needed(o, run_program, sizes):
-    """Of the rows of measure()."""
-    def search(name):
-        out, before = [], {}  # by policy: GPUs for one GPU of the size
-        for r in (r for r in sizes if r["format"] == name):
-            if r["policy"] == "stop-and-start":  # a process takes 200 times the target
-                continue
-            guess = round(before.get(r["policy"], 1) * r["gpus"])
+    """Of the rows of measure(); each policy's search of a trace goes by itself."""
+    def search(name, policy):
+        out, before = [], 1  # GPUs for one GPU of the size
+        for r in (r for r in sizes if (r["format"], r["policy"]) == (name, policy)):
             found, by_clock = needed(lambda *args: run_program(o, "requests", *args), trace(o, name), r,
-                                     max(1, guess))
+                                     max(1, round(before * r["gpus"])))
             if found:
-                before[r["policy"]] = found["gpus"] / r["gpus"]
-            out.append({"format": name, "policy": r["policy"], "size": r["gpus"],
+                before = found["gpus"] / r["gpus"]
+            out.append({"format": name, "policy": policy, "size": r["gpus"],
                         "gpus": found and found["gpus"], "trained": found and found["trained"],
                         "by_clock": by_clock})
         return out
 
-    return sum(of_both(search), [])
+    pairs = dict.fromkeys((r["format"], r["policy"]) for r in sizes)
+    return sum(in_parallel([partial(search, *pair) for pair in pairs
+                            if pair[1] != "stop-and-start"]), [])  # a process takes 200 times the target
 
 
 # ---------------------------------------------------------------------- the document
