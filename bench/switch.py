@@ -92,7 +92,7 @@ class Way:
         before = self.d.metrics()
         got = self.run(1, batch)
         after = self.d.metrics()
-        cold = 'shunt_residency_total{executor="e0",result="none"}'
+        cold = 'shunt_residency_total{executor="e0",tenant="t",result="none"}'
         assert after[cold] == before[cold] + 1, "the model was not evicted"
         self.groups = int(after[GROUPS] - before.get(GROUPS, 0))
         return got

@@ -80,6 +80,15 @@ TENANTS = p("Device time by tenant", "percentunit",
 SWITCHING = p("Cost of switching by tenant", "percentunit",
               "How much of the devices' time goes by because somebody's requests come and go? On no bill.",
               ('sum by (tenant) (rate(shunt_device_seconds_total{use="switch"}[]))', "{{tenant}}"), stack=True)
+WORKING_SET = p("Working set by tenant", "bytes",
+                "Which tenant's models were used within a minute, and how large are they together? Above the arena's "
+                "total they push each other out: more memory (--pool-bytes), fewer models, or "
+                "gpu_memory_max_bytes for that tenant.",
+                ("sum by (executor, tenant) (shunt_working_set_bytes)", "{{executor}} {{tenant}}"), stack=True)
+FAULTS = p("Faults by tenant", "percentunit",
+           "Which part of the runs of whose models had to wait for weights? High beside a small working set: others "
+           "push it out; gpu_memory_min_bytes keeps a part for it.",
+           (share("tenant", 'result!="full"', "shunt_residency_total"), "{{tenant}}"))
 ENERGY = p("Power by tenant", "watt",
            "Who draws how much power? By device time; only where NVML is.",
            ("sum by (tenant, use) (rate(shunt_device_joules_total[]))", "{{tenant}} {{use}}"), stack=True)
@@ -119,7 +128,7 @@ TENANT = {
             OUTCOMES, LATENCY, ATTAINMENT, BURN, QUEUE,
             p("Time in queue, p99", "s", "How long from ready to dispatched?",
               *quantiles("shunt_request_queue_wait_seconds", TM, MODEL, 0.99))]),
-        ("What they use", [TENANTS, SWITCHING, ENERGY, p(
+        ("What they use", [TENANTS, SWITCHING, WORKING_SET, FAULTS, ENERGY, p(
             "Uploads", "Bps", "Which tenants upload models and datasets?",
             (rate("tenant", "shunt_uploads_bytes_total"), "{{tenant}}"))]),
         ("Jobs", [JOBS, OLDEST, p(
@@ -155,6 +164,7 @@ GPU = {
               "or too many models.", (rate("result", "shunt_residency_total"), "{{result}}")),
             p("Faults", "ops", "How often had weights to be copied (hard)? soft: only with the policy second-chance.",
               (rate("executor, kind", "shunt_residency_faults_total"), "{{executor}} {{kind}}")),
+            WORKING_SET, FAULTS,
             p("Bytes copied", "Bps", "What travels over the links, and what for?",
               (rate("executor, direction, purpose", "shunt_copied_bytes_total"),
                "{{executor}} {{direction}} {{purpose}}")),

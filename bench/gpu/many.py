@@ -156,7 +156,8 @@ def counters(s):
             if series.startswith(begins):
                 found[what] = found.get(what, 0) + n
         if series.startswith(("shunt_residency_total{", "shunt_evicted_bytes_total{", "shunt_preemptions_total{")):
-            found[series.split('"')[-2]] = n
+            what = series.split('"')[-2]
+            found[what] = found.get(what, 0) + n
     return {"at": time.monotonic(), **found}
 
 

@@ -1,11 +1,14 @@
 /* model_report.c - reports versions and shapes to the scheduler and in metrics. */
+#include "common/clock.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "executor/models/host.h"
 #include "executor/models/loading.h"
 #include "executor/models/model_int.h"
 
 #define MAX_PROFILE 64u
+#define WORKING_SET_NS SH_S(60) /* as the scheduler's: decide/thrash.h */
 
 static const enum msg_model_phase PHASE[MODEL_N_PHASES] = {
     [MODEL_BUILDING] = MSG_MODEL_LOADING,
@@ -122,29 +125,47 @@ void store_tell_waits(struct store *s, const struct waits *w)
 
 /* ------------------------------------------------------------------ metrics */
 
+/* Has a run used it of late? Not one of our own, of an evaluation. */
+static bool is_worked_with(const struct model *m, int64_t now_ns)
+{
+    return m->handle >= 0 && m->last_use_ns && now_ns - m->last_use_ns <= WORKING_SET_NS;
+}
+
 void store_update_metrics(struct store *s)
 {
+    const char *executor = store__env(s)->executor;
+    const int64_t now = sh_clock_ns();
+
     host_update_metrics(s);
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
-        double bytes = 0; /* the label is the model: versions add up */
+        double held = 0, used = 0; /* labels are model and tenant: all of these add up */
 
-        for (struct model *o = store_next(s, NULL); o; o = store_next(s, o))
+        for (struct model *o = store_next(s, NULL); o; o = store_next(s, o)) {
             if (strcmp(o->name, m->name) == 0)
-                bytes += (double)model_resident_bytes(o);
-        sh_metric_set(M_shunt_resident_bytes, SH_LABELS(store__env(s)->executor, m->name), bytes);
+                held += (double)model_resident_bytes(o);
+            if (o->tag == m->tag && is_worked_with(o, now))
+                used += (double)o->image_bytes;
+        }
+        sh_metric_set(M_shunt_resident_bytes, SH_LABELS(executor, m->name), held);
+        if (m->handle >= 0)
+            sh_metric_set(M_shunt_working_set_bytes, SH_LABELS(executor, m->tenant), used);
     }
 }
 
 void model__forget_series(const struct model *gone)
 {
-    bool has_name = false, has_model = false;
+    bool has_name = false, has_model = false, has_tenant = false;
 
     for (const struct model *m = store_next(gone->store, NULL); m; m = store_next(gone->store, m)) {
         bool same = strcmp(m->name, gone->name) == 0;
 
         has_name |= same;
         has_model |= same && strcmp(m->tenant, gone->tenant) == 0;
+        has_tenant |= m->handle >= 0 && strcmp(m->tenant, gone->tenant) == 0;
     }
+    if (!has_tenant)
+        sh_metric_drop(M_shunt_working_set_bytes,
+                       SH_LABELS(store__env(gone->store)->executor, gone->tenant));
     if (!has_model)
         sh_metrics_forget(has_name ? gone->tenant : NULL, gone->name);
 }

@@ -259,7 +259,8 @@ static void count_run(const struct run *r, const struct run_result *res,
                   SH_LABELS(r->tenant, r->model->name, res->rc ? sh_rc_name(res->rc) : "ok"), 1);
     if (res->rc || !done)
         return;
-    sh_metric_add(M_shunt_residency_total, SH_LABELS(r->sw->env.executor, found), 1);
+    sh_metric_add(M_shunt_residency_total, SH_LABELS(r->sw->env.executor, r->model->tenant, found),
+                  1);
     note_switch(r, res, done);
     observe(r, "first_group", done->first_ns - r->start_ns);
     observe(r, "compute", res->compute_ns);

@@ -249,7 +249,16 @@ class Runs(Case):
         self.assertEqual(len(set(want.values())), 3)
         m = d.metrics()
         self.assertGreater(m['shunt_evicted_bytes_total{executor="e0",rule="image"}'], 0)
-        self.assertGreater(m['shunt_residency_total{executor="e0",result="partial"}'], 0)
+        # Of each tenant: how often it faulted, and what it worked with, which is more than there is.
+        self.assertGreater(sum(m.get('shunt_residency_total{executor="e0",tenant="t%d",result="partial"}' % v, 0)
+                               for v in (1, 2, 3)), 0)
+        for v in (1, 2, 3):
+            self.assertGreater(m['shunt_residency_total{executor="e0",tenant="t%d",result="none"}' % v], 0)
+        used = 'shunt_working_set_bytes{executor="e0",tenant="t%d"}'
+        d.wait(lambda: all(d.metrics()[used % v] == d.states[v].image_bytes for v in (1, 2, 3)), WAIT_S, "all count")
+        d.scheduler.send("MODEL_UNLOAD", epoch=d.epoch, version_id=2)
+        d.wait(lambda: used % 2 not in d.metrics(), WAIT_S, "its series are gone")
+        self.assertIn(used % 1, d.metrics())
 
     def test_a_pinned_image_stays_and_gives_way_only_to_what_fits_nowhere_else(self):
         d = self.driver("--pool-bytes=256M")  # how large an image is depends on the processor
@@ -271,7 +280,7 @@ class Runs(Case):
         place(2, lambda p: p.idle_ns >= 0)
         self.assertEqual(d.metrics()['shunt_pinned_bytes{executor="e0",state="held"}'], image)
         r, _ = d.result(d.run(1, [x], [4000], 1))
-        self.assertEqual(d.metrics()['shunt_residency_total{executor="e0",result="full"}'], 1)
+        self.assertEqual(d.metrics()['shunt_residency_total{executor="e0",tenant="t",result="full"}'], 1)
         big = d.package(self.zoo("resnet18", "inference", 4))[0]
         d.load(4, big, max_batch=8)  # its workspace leaves no room for the pinned one
         self.assertEqual(d.result(d.run(4, [x * 8], [32000], 8))[0].rc, 0)
