@@ -17,6 +17,8 @@ COVERAGE_ARGS ?=
 JOBS    ?= $(shell nproc)
 BENCH_ARGS ?=
 REPLAY_ARGS ?=
+DESTDIR ?=
+PREFIX  ?= /usr/local
 empty   :=
 comma   := ,
 BUILD   := build$(if $(filter-out gcc,$(CC)),-$(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
@@ -425,6 +427,11 @@ bundle-tests: ## beside it: device tests, the checker of goldens and the benches
 	@deploy/bundle.sh $(BUILD) $(VERSION) --tests
 bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 
+install: all ## programs, man pages, completion, units of systemd: DESTDIR, PREFIX (/usr/local), UNITDIR; uninstall takes them away
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' deploy/install.sh $(BUILD)
+uninstall: all
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' deploy/install.sh $(BUILD) --remove
+
 wheel: ## the Python client, build/python/shunt-*.whl (python/README.md); takes what it needs to build from PyPI
 	@$$(tests/venv.sh) -m pip wheel --quiet --no-deps --no-build-isolation -w $(BUILD)/python python/
 
@@ -444,5 +451,5 @@ fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench benches replay scale \
-        sim sim-check coverage coverage-programs bundle bundle-tests wheel
+        sim sim-check coverage coverage-programs bundle bundle-tests install uninstall wheel
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)
