@@ -19,6 +19,7 @@ BENCH_ARGS ?=
 REPLAY_ARGS ?=
 DESTDIR ?=
 PREFIX  ?= /usr/local
+BARE    ?= /var/tmp/shunt-bare
 empty   :=
 comma   := ,
 BUILD   := build$(if $(filter-out gcc,$(CC)),-$(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
@@ -432,6 +433,15 @@ install: all ## programs, man pages, completion, units of systemd: DESTDIR, PREF
 uninstall: all
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' deploy/install.sh $(BUILD) --remove
 
+deb: ## packages for Debian in build/deb: shunt-api, -scheduler, -executor, -cli, -common, and -cuda if it is compiled
+	$(Q)rm -f $(BUILD)/common/conf.o # it has the version
+	@$(MAKE) --no-print-directory build
+	@deploy/deb.sh $(BUILD) $(VERSION)
+
+deb-check: all ## installs them in a bare Debian, kept in BARE (/var/tmp/shunt-bare), and tells the demo's story there; root, network
+	@command -v debootstrap >/dev/null || deploy/deps.sh debootstrap
+	@SHUNT_BARE_ROOT=$(BARE) tests/e2e/test_deb.py -v
+
 wheel: ## the Python client, build/python/shunt-*.whl (python/README.md); takes what it needs to build from PyPI
 	@$$(tests/venv.sh) -m pip wheel --quiet --no-deps --no-build-isolation -w $(BUILD)/python python/
 
@@ -451,5 +461,5 @@ fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench benches replay scale \
-        sim sim-check coverage coverage-programs bundle bundle-tests install uninstall wheel
+        sim sim-check coverage coverage-programs bundle bundle-tests install uninstall deb deb-check wheel
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)

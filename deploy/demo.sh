@@ -11,9 +11,15 @@
 #   --bursts N          of requests                                       SHUNT_DEMO_BURSTS
 #   --state-dir DIR     instead of .shunt/                                SHUNT_DEMO_STATE
 #
+# On a system that runs, with one executor on this host, as root:
+#
+#   --server URL        of its API                                        SHUNT_DEMO_SERVER
+#   --admin-key FILE    an admin key of it                                SHUNT_DEMO_ADMIN_KEY
+#   --executor ADDRESS  where its executor serves /metrics                SHUNT_DEMO_EXECUTOR
+#
 # The summary is demo.json in the state folder. Everything is stopped at the end, state and logs
 # stay (shunt down --purge removes them). Only a folder that a demo made (made-by-demo is in it) is
-# replaced by the next one.
+# replaced by the next one. With --server nothing is started or stopped; two tenants stay.
 set -euo pipefail
 
 fail() {
@@ -41,6 +47,9 @@ precision=${SHUNT_DEMO_PRECISION:-}
 epochs=${SHUNT_DEMO_EPOCHS:-}
 bursts=${SHUNT_DEMO_BURSTS:-24}
 state=${SHUNT_DEMO_STATE:-$state}
+server=${SHUNT_DEMO_SERVER:-}
+admin_key=${SHUNT_DEMO_ADMIN_KEY:-}
+executor=${SHUNT_DEMO_EXECUTOR:-127.0.0.1:9110}
 while [ $# -gt 0 ]; do
     if [ "$1" = --help ]; then
         sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
@@ -54,6 +63,9 @@ while [ $# -gt 0 ]; do
     --epochs) epochs=$2 ;;
     --bursts) bursts=$2 ;;
     --state-dir) state=$2 ;;
+    --server) server=$2 ;;
+    --admin-key) admin_key=$2 ;;
+    --executor) executor=$2 ;;
     *) fail "there is no option $1; see --help" ;;
     esac
     shift 2
@@ -82,7 +94,13 @@ unset SHUNT_QUIET
 SHUNT_CONFIG=$(mktemp) # empty
 export SHUNT_CONFIG
 
-shunt() { "$bin/shunt" "$@" --state-dir "$state"; }
+if [ -n "$server" ]; then
+    [ -r "$admin_key" ] || fail "--server wants a file that can be read with --admin-key"
+    export SHUNT_KEY_FILE=$admin_key
+    shunt() { "$bin/shunt" "$@" --server "$server"; }
+else
+    shunt() { "$bin/shunt" "$@" --state-dir "$state"; }
+fi
 research() { shunt "$@" --key-file "$work/research.key"; }
 vision() { shunt "$@" --key-file "$work/vision.key"; }
 chapter() { printf '\n%s\n' "== $*"; }
@@ -106,6 +124,10 @@ mark_state() { [ ! -e "$state/created-by-shunt" ] || : >"$state/made-by-demo"; }
 
 stop() {
     local rc=$?
+    if [ -n "$server" ]; then
+        rm -f "$SHUNT_CONFIG"
+        exit "$rc"
+    fi
     mark_state
     if [ "$rc" -ne 0 ]; then
         echo "demo: it failed; the logs are in $state/log; their last warnings and errors:" >&2
@@ -117,20 +139,20 @@ stop() {
     exit "$rc"
 }
 
-# metric PROCESS NAME [LABEL]: sum over the series that have this label
+# metric NAME [LABEL]: of the executor, the sum over the series that have this label
 metric() {
-    curl -fsS --max-time 5 "http://127.0.0.1:${ports[$1]}/metrics" |
-        awk -v name="$2" -v label="${3:-}" '
+    curl -fsS --max-time 5 "http://$executor/metrics" |
+        awk -v name="$1" -v label="${2:-}" '
             (index($1, name "{") == 1 || $1 == name) && (label == "" || index($0, label)) {
                 sum += $NF
             }
             END { printf "%.9g\n", sum }'
 }
 
-# quantile PROCESS HISTOGRAM Q: in ms, linear inside a bucket, over all series together
+# quantile HISTOGRAM Q: of the executor, in ms, linear inside a bucket, over all series together
 quantile() {
-    curl -fsS --max-time 5 "http://127.0.0.1:${ports[$1]}/metrics" |
-        awk -v name="$2_bucket{" -v q="$3" '
+    curl -fsS --max-time 5 "http://$executor/metrics" |
+        awk -v name="$1_bucket{" -v q="$2" '
             index($1, name) == 1 && match($1, /le="[^"]*"/) {
                 le = substr($1, RSTART + 4, RLENGTH - 5)
                 if (!(le in count)) { order[++n] = le }
@@ -152,7 +174,7 @@ quantile() {
             }'
 }
 
-step() { metric executor shunt_train_steps_total 'tenant="research"'; }
+step() { metric shunt_train_steps_total 'tenant="research"'; }
 
 # wait_step N: until the job has committed so many steps
 wait_step() {
@@ -170,21 +192,21 @@ wait_step() {
 
 cpu_ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat" 2>/dev/null || echo 0; }
 
-# workers_of EXECUTOR: the pids of its children
+# workers_of EXECUTOR: the pids of its children; without one, of all workers of this host
 workers_of() {
     local file pid comm parent
     for file in /proc/[0-9]*/stat; do
         { read -r pid comm _ parent _ <"$file"; } 2>/dev/null || continue # it has ended meanwhile
-        if [ "$comm" = "(shunt-worker)" ] && [ "$parent" = "$1" ]; then echo "$pid"; fi
+        if [ "$comm" = "(shunt-worker)" ] && [ "$parent" = "${1:-$parent}" ]; then echo "$pid"; fi
     done
 }
 
 # The worker that trains: while no request is under way it is the one that uses the processor.
 training_worker() {
-    local executor best='' most=0 used pid
+    local parent='' best='' most=0 used pid
     local -A before=()
-    read -r executor _ <"$state/run/executor-${device}0.pid"
-    for pid in $(workers_of "$executor"); do before[$pid]=$(cpu_ticks "$pid"); done
+    [ -n "$server" ] || read -r parent _ <"$state/run/executor-${device}0.pid"
+    for pid in $(workers_of "$parent"); do before[$pid]=$(cpu_ticks "$pid"); done
     sleep 0.4
     for pid in "${!before[@]}"; do
         used=$(($(cpu_ticks "$pid") - ${before[$pid]}))
@@ -213,6 +235,12 @@ kill_training_worker() {
 }
 
 start_system() {
+    if [ -n "$server" ]; then
+        chapter "The system at $server"
+        shunt status
+        mkdir -p "$work"
+        return
+    fi
     chapter "The system: database, scheduler, one executor with three workers, API"
     [ "$device" != cuda ] || "$cuda_libs"
     shunt up --port 0 --device "$device" --workers 3 --pool-bytes "$pool_bytes"
@@ -220,8 +248,7 @@ start_system() {
     mkdir -p "$work"
     local json
     json=$(shunt up -o json)
-    ports[executor]=$(jq -r --arg e "executor-${device}0" '.metrics_ports[$e]' <<<"$json")
-    ports[scheduler]=$(jq -r '.metrics_ports.scheduler' <<<"$json")
+    executor=127.0.0.1:$(jq -r --arg e "executor-${device}0" '.metrics_ports[$e]' <<<"$json")
 }
 
 make_tenants() {
@@ -268,7 +295,7 @@ send_bursts() {
     local k rows from=$((steps * 15 / 100)) to=$((steps * 83 / 100))
     local s0 t0 busy0 s1 t1 busy1 explained
     s0=$(step) t0=$(now)
-    busy0=$(metric executor shunt_device_seconds_total 'use="inference"')
+    busy0=$(metric shunt_device_seconds_total 'use="inference"')
     : >"$work/bursts.json"
     for ((k = 0; k < bursts; k++)); do
         wait_step $((from + (to - from) * k / bursts))
@@ -286,7 +313,7 @@ send_bursts() {
             "$bursts" $rows "$(jq .p50_ms "$work/burst.json")" "$(step)" "$steps"
     done
     s1=$(step) t1=$(now)
-    busy1=$(metric executor shunt_device_seconds_total 'use="inference"')
+    busy1=$(metric shunt_device_seconds_total 'use="inference"')
     echo "   steps $s0 to $s1 took $(calc "$t1 - $t0" 1) s," \
         "$(calc "$busy1 - $busy0" 1) s of it inference"
     measure_alone 85 95
@@ -310,13 +337,13 @@ finish_training() {
 write_summary() {
     local checkpoints kills
     checkpoints=$(research get checkpoints "$job" -o json | jq length)
-    kills=$(metric executor shunt_worker_exits_total 'cause="killed"')
+    kills=$(metric shunt_worker_exits_total 'cause="killed"')
     jq -n --slurpfile bursts "$work/bursts.json" --slurpfile job "$work/job.json" \
         --slurpfile served "$work/served.json" --argjson checkpoints "$checkpoints" \
         --argjson kills "$kills" --argjson slowdown "$slowdown" \
         --arg device "$device" --arg model "$model" --arg precision "$precision" \
-        --argjson p50 "$(quantile executor shunt_stop_to_drained_seconds 0.5)" \
-        --argjson p99 "$(quantile executor shunt_stop_to_drained_seconds 0.99)" \
+        --argjson p50 "$(quantile shunt_stop_to_drained_seconds 0.5)" \
+        --argjson p99 "$(quantile shunt_stop_to_drained_seconds 0.99)" \
         --argjson seconds $((SECONDS - started + seconds_before)) '
         def rank(q): sort | .[[(q * length | floor), length - 1] | min];
         def ms: . * 1000 | round / 1000;
@@ -379,13 +406,12 @@ check_summary() {
     check "at least 97 % of the digits are right" '.accuracy_served >= 0.97'
 }
 
-declare -A ports=()
 job='' version='' steps=0 slowdown=0 alone=()
 for tool in curl jq awk; do
     command -v $tool >/dev/null || fail "$tool is missing"
 done
 trap 'rm -f "$SHUNT_CONFIG"' EXIT
-claim_state
+[ -n "$server" ] || claim_state
 trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
@@ -400,5 +426,6 @@ finish_training
 write_summary
 check_summary
 tell_summary
+[ -z "$server" ] || exit 0
 chapter "Done. The system is stopped now; shunt up --state-dir $state starts it again. The next" \
     "demo removes it, and so does shunt down --purge --state-dir $state"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# deps.sh - install the Debian packages that building, running and testing need, if any is
-# missing.
+# deps.sh [PACKAGE...] - install the Debian packages that building, running and testing need, and
+# those named, if any is missing.
 set -euo pipefail
 
 packages=(
@@ -10,6 +10,7 @@ packages=(
     libturbojpeg0-dev libpng-dev zlib1g-dev
     libcmocka-dev postgresql prometheus jq curl procps python3 python3-venv python3-numpy
     clang-format shellcheck spin bash-completion patch patchelf xz-utils chromium
+    debhelper systemd "$@"
 )
 
 missing=()

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # units.sh - systemd accepts the units of deploy/systemd, and finds little that they leave open
-# (where systemd-analyze is present); each SHUNT_ variable in them is an option of that program.
+# (where systemd-analyze is present); each SHUNT_ variable in them, and in
+# deploy/etc, is an option of that program.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 
 rc=0
-for unit in deploy/systemd/*.service; do
+for unit in deploy/systemd/*.service deploy/etc/*.env; do
     program=$(sed -nE 's|^ExecStart=/usr/lib/shunt/bin/([a-z-]+).*|\1|p' "$unit")
+    [[ $unit != *.env ]] || program=shunt-$(basename "$unit" .env)
     known=$(sed -n "/^## $program\$/,/^## /p" docs/config.md | grep -oE 'SHUNT_[A-Z_]+')
     while IFS= read -r name; do
         grep -qx "$name" <<<"$known" || { echo "$unit: $program has no option $name"; rc=1; }
