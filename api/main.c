@@ -150,7 +150,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = regions_mode_parse(c->client_shm, &shm, err);
     if (!rc)
-        rc = regions_new(shm, &a->regions, err);
+        rc = regions_new(shm, (size_t)c->max_regions, (size_t)c->max_tenant_regions, &a->regions,
+                         err);
     if (!rc)
         rc = stats_new(&a->stats, err);
     if (!rc)
@@ -158,7 +159,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = slo_counts_new(&a->slo, err);
     if (!rc)
-        rc = waiters_new(&a->waiters, err);
+        rc = waiters_new((size_t)c->max_waits, &a->waiters, err);
     if (!rc)
         rc = serving_new(&a->serving, err);
     if (!rc)
@@ -172,7 +173,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
                       (size_t)c->db_queue, &a->ctl, err);
     if (!rc)
         rc = pool_new("shunt-api-bulk", c->db_url, &a->db_news, (size_t)c->bulk_threads,
-                      UPLOAD_MAX * 4, &a->bulk, err);
+                      4 * (size_t)c->max_uploads, &a->bulk, err);
     if (!rc)
         rc = blobs_new(a, &d->blobs, err);
     if (!rc)
@@ -219,6 +220,7 @@ static void stop_parts(struct daemon *d)
     rate_free(a->rate);
     stats_free(a->stats);
     regions_free(a->regions);
+    free(a->uploads.owner);
     slab_free(a->slab);
     console_free(a->console);
     openapi_free(a->openapi);

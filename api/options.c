@@ -93,6 +93,19 @@ static const struct sh_conf_opt OPTS[] = {
                "open event streams (text/event-stream); beyond that 503"),
     SH_OPT_INT(ST, max_tenant_streams, "max-tenant-streams", 128, 1, 100000, SH_CONF_LIVE,
                "open event streams of one tenant; beyond that 429"),
+    SH_OPT_INT(ST, max_uploads, "max-uploads", 64, 1, 10000, 0,
+               "uploads at a time; beyond that 503; each takes about 1.1 MB (64: 70 MB)"),
+    SH_OPT_INT(ST, max_tenant_uploads, "max-tenant-uploads", 8, 1, 10000, 0,
+               "uploads of one tenant at a time; beyond that 429"),
+    SH_OPT_INT(
+        ST, max_waits, "max-waits", 64, 1, 100000, 0,
+        "requests to load a model (/v2/repository) that wait until that is done; beyond that "
+        "503; each takes 8 bytes beside its connection"),
+    SH_OPT_INT(ST, max_regions, "max-regions", 1024, 1, 1000000, 0,
+               "with --client-shm: registered regions; beyond that 503; each takes about 700 bytes "
+               "and a descriptor (1,024: 0.7 MB)"),
+    SH_OPT_INT(ST, max_tenant_regions, "max-tenant-regions", 64, 1, 1000000, 0,
+               "with --client-shm: registered regions of one tenant; beyond that 429"),
     SH_OPT_INT(ST, infer_timeout_ms, "infer-timeout-ms", 60000, 10, 3600000, SH_CONF_LIVE,
                "timeout of inference requests that set none; then 504, ms"),
     SH_OPT_INT(ST, import_timeout_s, "import-timeout-s", 300, 1, 3600, SH_CONF_LIVE,

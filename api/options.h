@@ -20,7 +20,8 @@ struct api_conf {
     int64_t max_connections, max_connections_per_ip, max_connections_per_key;
     int64_t idle_timeout_s, header_timeout_s;
     int64_t upload_min_rate, upload_grace_s, max_inflight, infer_timeout_ms, import_timeout_s;
-    int64_t max_streams, max_tenant_streams;
+    int64_t max_streams, max_tenant_streams, max_uploads, max_tenant_uploads, max_waits;
+    int64_t max_regions, max_tenant_regions;
     int64_t key_poll_ms, model_poll_ms, blob_keep_s, drain_s;
 };
 

@@ -302,7 +302,7 @@ static void scale(uint32_t n, const char *world)
     else if (strcmp(world, "leader") == 0)
         bench_leader(&jobs);
     else
-        bench_requests(&(struct size){n, 10 * n, n, SH_MIN(n, (uint32_t)STORE_MAX_MODELS)});
+        bench_requests(&(struct size){n, 10 * n, n, SH_MIN(n, UINT32_C(5000))});
 }
 
 static void measure_all(int argc, char **argv)

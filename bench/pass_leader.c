@@ -115,7 +115,7 @@ static struct store_job row(struct site *x, uint32_t tenant, const char *exec)
 static void take_rows(struct site *x, struct store_view *v)
 {
     const uint32_t n_lines = x->n.tenants;
-    const size_t window = lines_window(n_lines);
+    const size_t window = lines_window(n_lines, LINES_MAX);
 
     *v = (struct store_view){.full = true, .with_tenants = true, .window = window};
     v->now.open = strdup("");

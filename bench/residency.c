@@ -77,7 +77,7 @@ static int bench_clone(const struct residency *r, double *us_out, struct sh_err 
 
 static int bench(uint32_t n_images, uint32_t n_blocks, struct sh_err *err)
 {
-    static uint32_t id[RESIDENCY_MAX_IMAGES];
+    static uint32_t id[RESIDENCY_IMAGES];
     static int64_t took[N_SWITCHES];
     struct residency *r = NULL;
     int64_t sum = 0;

@@ -138,7 +138,8 @@ static int open_device(struct exec *x, struct sh_err *err)
                                    .copy_gb_per_s = x->conf->copy_gb_per_s,
                                    .copy_latency_us = x->conf->copy_latency_us,
                                    .n_lanes = TX_N_LANES};
-    struct residency_conf residency = {.n_chance = (uint32_t)x->conf->residency_chances,
+    struct residency_conf residency = {.max_images = (uint32_t)x->conf->max_versions,
+                                       .n_chance = (uint32_t)x->conf->residency_chances,
                                        .n_costly = (uint32_t)x->conf->costly_chances,
                                        .second_share = (double)x->conf->second_percent / 100};
     int rc = residency_policy(x->conf->residency_policy, &residency.policy, err);
@@ -212,6 +213,7 @@ static int make_pool(struct exec *x, struct sh_err *err)
                                    .uid = (uint32_t)c->worker_uid,
                                    .stop_bound_us = (uint32_t)c->stop_bound_us,
                                    .busy_poll_us = (uint32_t)c->busy_poll_us,
+                                   .max_models = (size_t)(c->max_versions + c->max_shapes),
                                    .hang_ms = c->hang_ms,
                                    .compile_ms = c->compile_ms,
                                    .deterministic = c->deterministic,
@@ -228,6 +230,7 @@ static int listen_to_apis(struct exec *x, struct sh_err *err)
                                 .keys = x->link_keys,
                                 .incarnation = x->incarnation,
                                 .run_ms = (uint64_t)x->conf->run_ms,
+                                .max_apis = (size_t)x->conf->max_apis,
                                 .on_gone = route_api_gone,
                                 .on_image = route_image,
                                 .arg = x};
@@ -241,6 +244,8 @@ static int start_models(struct exec *x, struct sh_err *err)
     const struct store_env env = {.executor = x->conf->name,
                                   .host_bytes = x->conf->model_host_bytes,
                                   .max_shapes = x->conf->model_shapes,
+                                  .max_versions = x->conf->max_versions,
+                                  .max_all_shapes = x->conf->max_shapes,
                                   .renew_s = x->conf->keep_renew_s,
                                   .hooks = x->hooks ? &x->hooks->models : NULL,
                                   .loop = x->loop,
@@ -320,7 +325,7 @@ static int start_modules(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = make_pool(x, err);
     if (!rc)
-        rc = slabs_new(x->pool, x->tx, &x->slabs, err);
+        rc = slabs_new(x->pool, x->tx, (size_t)x->conf->max_apis, &x->slabs, err);
     if (!rc)
         rc = listen_to_apis(x, err);
     if (!rc)

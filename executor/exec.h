@@ -39,7 +39,7 @@ struct exec_conf {
     struct sh_wire_key_conf link_key;
     int64_t api_retry_s, blob_cache_bytes, kept_bytes, keep_renew_s;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads, worker_uid;
-    int64_t model_host_bytes, model_shapes;
+    int64_t model_host_bytes, model_shapes, max_versions, max_shapes, max_apis;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
     int64_t residency_chances, costly_chances, second_percent, low_percent, high_percent;

@@ -50,6 +50,15 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_INT(struct exec_conf, model_shapes, "model-shapes", 64, 1, 256, 0,
                "shapes compiled at a time for a version with open sizes (length, height, width); "
                "the least recently used are evicted"),
+    SH_OPT_INT(struct exec_conf, max_versions, "max-loaded-versions", 1024, 1, 16384, 0,
+               "model versions loaded at a time; more are refused; each takes about 2 KB, and 100 "
+               "bytes for each layer, beside its image and programs (1,024 of 100 layers: 12 MB)"),
+    SH_OPT_INT(struct exec_conf, max_shapes, "max-loaded-shapes", 1024, 1, 16384, 0,
+               "shapes of all versions compiled at a time; the least recently used are evicted; "
+               "each takes about 2 KB beside its programs (1,024: 2 MB)"),
+    SH_OPT_INT(struct exec_conf, max_apis, "max-apis", 40, 1, 256, 0,
+               "API processes that bring payloads; more are not accepted; each takes about 1 KB, "
+               "and from another host as much as its requests' inputs, at most its slab-bytes"),
     SH_OPT_INT(struct exec_conf, workers, "workers", 3, 2, POOL_MAX_WORKERS, 0,
                "worker processes: one trains, one runs, one is ready"),
     SH_OPT_INT(struct exec_conf, worker_uid, "worker-uid", 65520, 0, 4294967294.0, 0,

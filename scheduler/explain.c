@@ -470,9 +470,11 @@ int explain_job(struct sched *s, int64_t job, json_t **out, struct sh_err *err)
 
     *out = NULL;
     q.t = q.j ? tenants_by_id(&s->tenants, q.j->tenant_id) : NULL;
-    if (!q.t)
-        return SH_FAIL(err, SH_E_NOTFOUND, "the scheduler does not know the job yet");
-    rc = look_at_queue(&q, err);
+    rc = q.j ? limits_check(s, q.t != NULL, true, err) : SH_OK;
+    if (!rc && !q.t)
+        rc = SH_FAIL(err, SH_E_NOTFOUND, "the scheduler does not know the job yet");
+    if (!rc)
+        rc = look_at_queue(&q, err);
     if (!rc)
         rc = write_answer(&q, out, err);
     free(q.order);

@@ -104,6 +104,10 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
         return;
     }
     s->n_polls++;
+    if (v->with_tenants)
+        limits_note(s, LIMIT_TENANTS, v->n_tenants >= v->most.tenants);
+    if (v->with_models)
+        limits_note(s, LIMIT_VERSIONS, v->n_models >= v->most.versions);
     rc = tenants_merge(&s->tenants, v, s->n_polls, sh_clock_ns(), &one);
     execs_tell_memory(s); /* before the models that it bounds */
     if (!rc)
@@ -146,6 +150,7 @@ void sched__poll(struct sched *s)
     if (!v)
         return; /* the timer asks again */
     v->fence = sched_fence(s);
+    v->most = limits_of(s);
     v->with_usage = !s->loaded && !s->skips_usage;
     v->half_life_s = (double)s->conf->usage_half_life_s;
     if (jobs_ask(s, v, &err)) {
@@ -164,6 +169,7 @@ void sched_lead(struct sched *s, uint64_t epoch)
 {
     s->epoch = epoch;
     s->tenants.half_life_s = (double)s->conf->usage_half_life_s;
+    s->tenants.most = (size_t)s->conf->max_tenants;
     jobs_init(s);
     homes_begin(s);
     SH_INFO("lease.won", "epoch=%" PRIu64 " holder=%s", epoch, s->holder);
@@ -185,6 +191,7 @@ static void forget_database_work(struct sched *s)
     s->usage = (struct usage){0};
     s->report = (struct report){0};
     s->shares = (struct shares){0};
+    s->limits = (struct limits){0};
     sweep_reset(s);
 }
 

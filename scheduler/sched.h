@@ -25,6 +25,7 @@
 #include "scheduler/pass/shares.h"
 #include "scheduler/peers/arrivals.h"
 #include "scheduler/peers/executors.h"
+#include "scheduler/peers/limits.h"
 #include "scheduler/peers/sessions.h"
 #include "scheduler/peers/tenants.h"
 #include "scheduler/peers/traffic.h"
@@ -55,6 +56,7 @@ struct sched {
     int64_t pass_at_ns;    /* last pass with jobs */
 
     struct tenants tenants;
+    struct limits limits;
     struct models models;
     struct jobs jobs;
     struct execs execs;

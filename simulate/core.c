@@ -100,10 +100,12 @@ int core_init(struct core *c, const struct core_hooks *hooks, uint32_t n_execs, 
         return rc;
     c->conf.max_requests = c->conf.max_model_requests = INT32_MAX;
     c->conf.max_executors = SH_MAX_EXECUTORS;
+    c->conf.max_versions = INT32_MAX / 2;
     c->s.conf = &c->conf;
     c->s.route = &SCHED_ROUTE;
     c->s.loaded = true;
     c->s.tenants.half_life_s = 3600;
+    c->s.tenants.most = SIZE_MAX / 2;
     c->api.session = &c->api_session;
     c->api_session.sched = &c->s;
     homes_begin(&c->s); /* before there are executors */

@@ -174,7 +174,7 @@ static void *ours_jobs_create(struct cluster *c, const struct job_conf *conf)
     o->c = c;
     o->half_life_ns = conf->half_life_s * 1e9;
     o->level_ns = conf->level_ns;
-    o->window = lines_window(n_lines);
+    o->window = lines_window(n_lines, LINES_MAX);
     o->pool.min_run_ns = conf->min_run_ns;
     o->tenants = calloc(c->n_tenants, sizeof(*o->tenants));
     o->held = calloc(c->n_tenants, sizeof(*o->held));

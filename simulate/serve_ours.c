@@ -541,9 +541,10 @@ static int add_training(struct ours *o, uint32_t g, struct sh_err *err)
 static int add_ours_gpu(struct ours *o, uint32_t g, struct sh_err *err)
 {
     const struct serve *s = o->s;
-    int rc =
-        residency_new((uint32_t)(s->gpus[g].room / SERVE_BLOCK),
-                      &(struct residency_conf){.policy = RESIDENCY_CLOCK}, &o->devices[g].res, err);
+    int rc = residency_new(
+        (uint32_t)(s->gpus[g].room / SERVE_BLOCK),
+        &(struct residency_conf){.policy = RESIDENCY_CLOCK, .max_images = s->n_models},
+        &o->devices[g].res, err);
 
     o->devices[g].missing = calloc(s->n_models, sizeof(*o->devices[g].missing));
     o->devices[g].kept_ns = calloc(s->n_models, sizeof(*o->devices[g].kept_ns));

@@ -21,6 +21,7 @@
 #define WORLD_MAX_TENANTS 100000u
 #define WORLD_MAX_JOBS 200000u
 #define WORLD_MAX_VERSIONS 5000u
+#define WORLD_MAX_SERVED 2048u /* versions, if requests are simulated too */
 #define WORLD_MAX_REQUESTS 1000000u
 #define WORLD_MAX_PLACES 4000000u
 #define WORLD_GUESS_S 600 /* a job of which nothing is known */

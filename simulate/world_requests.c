@@ -2,7 +2,6 @@
 #include "common/idmap.h"
 #include "common/json.h"
 #include "common/mem.h"
-#include "executor/memory/residency.h"
 #include "simulate/draw.h"
 #include "simulate/world.h"
 
@@ -256,15 +255,15 @@ int world__requests(const json_t *slices, double hours, const char *trace, struc
 {
     struct world_requests *q = &w->requests;
     struct reading r = {.w = w, .seed = 88172645463325252u};
-    /* A device keeps account of so many: of more nothing is said. */
-    const bool is_too_much = q->n_versions > RESIDENCY_MAX_IMAGES;
+    /* Each GPU keeps account of each: of more nothing is said. */
+    const bool is_too_much = q->n_versions > WORLD_MAX_SERVED;
     const json_t *obj;
     size_t i;
     int rc = SH_OK;
 
     if (trace && is_too_much)
         return SH_FAIL(err, SH_E_TOOBIG, "%zu versions are served; a trace may come to %u at most",
-                       q->n_versions, RESIDENCY_MAX_IMAGES);
+                       q->n_versions, WORLD_MAX_SERVED);
     q->trace.tenants = w->tenants; /* BORROWED */
     q->trace.models.n = q->n_versions;
     for (size_t v = 0; v < q->n_versions && !is_too_much && !rc; v++)

@@ -2,24 +2,35 @@
 #include "api/cache/waiters.h"
 
 #include "api/http/http.h"
+#include "common/mem.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define AT_ONCE 64
+
 struct waiters {
     pthread_mutex_t lock;
-    struct api_req *list[WAITERS_MAX];
-    size_t n;
+    struct api_req **list; /* OWNED, [most]; in the order in which they came */
+    size_t n, most;
     bool closed;
 };
 
-int waiters_new(struct waiters **out, struct sh_err *err)
+int waiters_new(size_t most, struct waiters **out, struct sh_err *err)
 {
-    *out = calloc(1, sizeof(**out));
-    if (!*out)
+    struct waiters *w = calloc(1, sizeof(*w));
+
+    *out = NULL;
+    if (w)
+        w->list = calloc(most, sizeof(*w->list));
+    if (!w || !w->list) {
+        free(w);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of waiting requests");
-    pthread_mutex_init(&(*out)->lock, NULL);
+    }
+    w->most = most;
+    pthread_mutex_init(&w->lock, NULL);
+    *out = w;
     return SH_OK;
 }
 
@@ -28,6 +39,7 @@ void waiters_free(struct waiters *w)
     if (!w)
         return;
     pthread_mutex_destroy(&w->lock);
+    free(w->list);
     free(w);
 }
 
@@ -38,26 +50,38 @@ int waiters_add(struct waiters *w, struct api_req *q, struct sh_err *err)
     pthread_mutex_lock(&w->lock);
     if (w->closed)
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
-    else if (w->n == WAITERS_MAX)
-        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%d requests wait already; try again", WAITERS_MAX);
+    else if (w->n == w->most)
+        rc = SH_FAIL(err, SH_E_QUEUEFULL,
+                     "%zu requests wait, as many as max-waits allows; try again", w->n);
     else
         w->list[w->n++] = q;
     pthread_mutex_unlock(&w->lock);
     return rc;
 }
 
-void waiters_wake(struct waiters *w)
+/* Takes the first of the list, at most `most` of them. */
+static size_t take_waiters(struct waiters *w, struct api_req *out[static AT_ONCE], size_t most)
 {
-    struct api_req *list[WAITERS_MAX];
     size_t n;
 
     pthread_mutex_lock(&w->lock);
-    n = w->n;
-    memcpy(list, w->list, n * sizeof(list[0]));
-    w->n = 0;
+    n = SH_MIN(SH_MIN(most, w->n), (size_t)AT_ONCE);
+    memcpy(out, w->list, n * sizeof(out[0]));
+    w->n -= n;
+    memmove(w->list, w->list + n, w->n * sizeof(w->list[0]));
     pthread_mutex_unlock(&w->lock);
-    for (size_t i = 0; i < n; i++)
-        http_wake(list[i]);
+    return n;
+}
+
+void waiters_wake(struct waiters *w)
+{
+    struct api_req *some[AT_ONCE];
+    size_t left = w->most, n;
+
+    /* Who is woken may add itself again meanwhile: that one waits for the next change. */
+    for (; (n = take_waiters(w, some, left)) > 0; left -= n)
+        for (size_t i = 0; i < n; i++)
+            http_wake(some[i]);
 }
 
 void waiters_close(struct waiters *w)

@@ -9,11 +9,9 @@
 
 #include "api/request/req.h"
 
-#define WAITERS_MAX 64
-
 struct waiters;
 
-int waiters_new(struct waiters **out, struct sh_err *err); /* OWNED, waiters_free() */
+int waiters_new(size_t most, struct waiters **out, struct sh_err *err); /* OWNED, waiters_free() */
 void waiters_free(struct waiters *w);
 /* After success q belongs to whoever wakes it: do not touch it. Fails: SH_E_QUEUEFULL,
  * SH_E_UNAVAILABLE (closed). */

@@ -48,23 +48,29 @@ struct upload {
     const char *if_match; /* NULL or if_match_text */
 };
 
-static int take_upload_place(struct uploads *l, int64_t tenant_id, struct sh_err *err)
+static int take_upload_place(struct api *a, int64_t tenant_id, struct sh_err *err)
 {
+    struct uploads *l = &a->uploads;
+    const size_t most = (size_t)a->conf->max_uploads;
     size_t n_own = 0;
     int rc = SH_OK;
 
     pthread_mutex_lock(&l->lock);
     for (size_t i = 0; i < l->n; i++)
         n_own += l->owner[i] == tenant_id;
-    if (tenant_id && n_own >= UPLOAD_MAX_TENANT)
+    if (tenant_id && n_own >= (size_t)a->conf->max_tenant_uploads)
         rc = SH_FAIL(
             err, SH_E_QUOTA,
-            "the tenant has %zu uploads running, as many as it may; try again when one is over",
+            "the tenant has %zu uploads running, as many as max-tenant-uploads allows; try again "
+            "when one is over",
             n_own);
-    else if (l->n == UPLOAD_MAX)
-        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%d uploads are running already; try again later",
-                     UPLOAD_MAX);
+    else if (l->n >= most)
+        rc = SH_FAIL(err, SH_E_QUEUEFULL,
+                     "%zu uploads are running, as many as max-uploads allows; try again later",
+                     l->n);
     else
+        rc = sh_grow(&l->owner, &l->cap, l->n + 1, sizeof(*l->owner), most, "uploads", err);
+    if (!rc)
         l->owner[l->n++] = tenant_id;
     pthread_mutex_unlock(&l->lock);
     return rc;
@@ -268,7 +274,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
         rc = find_slot(q, &slot, total, err);
     if (rc)
         return rc;
-    rc = take_upload_place(&q->api->uploads, q->tenant_id, err);
+    rc = take_upload_place(q->api, q->tenant_id, err);
     if (rc)
         return rc;
     u = calloc(1, sizeof(*u));

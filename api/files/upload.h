@@ -18,15 +18,12 @@
 
 #include <pthread.h>
 
-/* Uploads at the same time. Each may be as slow as upload-min-rate allows; a tenant that uses up
- * its own limit is in nobody's way. */
-#define UPLOAD_MAX 64
-#define UPLOAD_MAX_TENANT 8
-
-struct uploads { /* thread-safe; the creator initialises the lock */
+/* Uploads at the same time: --max-uploads. Each may be as slow as upload-min-rate allows; a tenant
+ * that uses up its own limit (--max-tenant-uploads) is in nobody's way. */
+struct uploads { /* thread-safe; the creator initialises the lock, and frees `owner` */
     pthread_mutex_t lock;
-    size_t n;
-    int64_t owner[UPLOAD_MAX]; /* tenants of the n running uploads; 0: an executor */
+    size_t n, cap;
+    int64_t *owner; /* tenants of the n running uploads; 0: an executor */
 };
 
 int upload_begin(struct api_req *q, struct sh_err *err);

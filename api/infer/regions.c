@@ -27,6 +27,7 @@ struct region {
 
 struct regions {
     enum regions_mode mode;
+    size_t most, most_of_tenant;
     pthread_mutex_t lock;
     struct region **list; /* in the order of their registration */
     size_t n, cap;
@@ -45,7 +46,8 @@ int regions_mode_parse(const char *name, enum regions_mode *out, struct sh_err *
     return SH_FAIL(err, SH_E_INVALID, "client-shm must be off, own or any, not \"%.32s\"", name);
 }
 
-int regions_new(enum regions_mode mode, struct regions **out, struct sh_err *err)
+int regions_new(enum regions_mode mode, size_t most, size_t most_of_tenant, struct regions **out,
+                struct sh_err *err)
 {
     struct regions *r = calloc(1, sizeof(*r));
 
@@ -53,6 +55,8 @@ int regions_new(enum regions_mode mode, struct regions **out, struct sh_err *err
     if (!r)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the table of shared memory");
     r->mode = mode;
+    r->most = most;
+    r->most_of_tenant = most_of_tenant;
     pthread_mutex_init(&r->lock, NULL);
     *out = r;
     return SH_OK;
@@ -138,11 +142,15 @@ static int put_region(struct regions *r, struct region *g, bool *kept, struct sh
         *kept = true;
         return SH_OK;
     }
-    if (regions_count(r, g->tenant) >= REGIONS_MAX_TENANT)
+    if (regions_count(r, g->tenant) >= r->most_of_tenant)
         return SH_FAIL(err, SH_E_QUOTA,
-                       "tenant \"%s\" has %u shared memory regions, the limit; unregister some",
-                       g->tenant, REGIONS_MAX_TENANT);
-    rc = sh_grow(&r->list, &r->cap, r->n + 1, sizeof(struct region *), REGIONS_MAX,
+                       "tenant \"%s\" has %zu shared memory regions, as many as "
+                       "max-tenant-regions allows; unregister some",
+                       g->tenant, r->most_of_tenant);
+    if (r->n >= r->most)
+        return SH_FAIL(err, SH_E_QUEUEFULL,
+                       "there are %zu shared memory regions, as many as max-regions allows", r->n);
+    rc = sh_grow(&r->list, &r->cap, r->n + 1, sizeof(struct region *), r->most,
                  "shared memory regions", err);
     if (rc)
         return rc;

@@ -14,9 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REGIONS_MAX 1024u
-#define REGIONS_MAX_TENANT 64u
-
 enum regions_mode {
     REGIONS_OFF,
     REGIONS_OWN, /* only keys that begin with "/TENANT." */
@@ -28,7 +25,8 @@ struct regions;
 struct region; /* reference-counted: outlives its registration while requests use it */
 
 int regions_mode_parse(const char *name, enum regions_mode *out, struct sh_err *err);
-int regions_new(enum regions_mode mode, struct regions **out, struct sh_err *err); /* OWNED */
+int regions_new(enum regions_mode mode, size_t most, size_t most_of_tenant, struct regions **out,
+                struct sh_err *err);  /* OWNED */
 void regions_free(struct regions *r); /* NULL is allowed; all requests have ended */
 int regions_check_on(const struct regions *r, struct sh_err *err); /* SH_E_UNSUPPORTED: off */
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_VERSIONS 16384
+#define MAX_VERSIONS 131072 /* more than the largest max-versions of a scheduler */
 
 struct line {
     int64_t last_ms, samples;

@@ -115,10 +115,10 @@ bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool o
 void replacement__order_insert(struct residency *r, uint32_t id)
 {
     struct image *im = &r->images[id];
-    uint32_t at = r->images[ENDS].older;
+    uint32_t at = r->images[r->ends].older;
 
-    while (at != ENDS && (r->images[at].last_use_ns > im->last_use_ns ||
-                          (r->images[at].last_use_ns == im->last_use_ns && at < id)))
+    while (at != r->ends && (r->images[at].last_use_ns > im->last_use_ns ||
+                             (r->images[at].last_use_ns == im->last_use_ns && at < id)))
         at = r->images[at].older;
     im->older = at;
     im->newer = r->images[at].newer;

@@ -29,6 +29,12 @@ struct want {         /* what a search is for */
     bool may_evict, scrub_matters, high; /* high: prefer the far end of the arena */
 };
 
+static int make_images(struct residency *r, struct sh_err *err)
+{
+    r->images = calloc((size_t)r->ends + 1, sizeof(*r->images));
+    return r->images ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate %u images", r->ends);
+}
+
 int residency_new(uint32_t n_blocks, const struct residency_conf *conf, struct residency **out,
                   struct sh_err *err)
 {
@@ -38,7 +44,10 @@ int residency_new(uint32_t n_blocks, const struct residency_conf *conf, struct r
     *out = NULL;
     if (!r)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the table of images");
-    rc = arena_new(n_blocks, &r->arena, err);
+    r->ends = conf->max_images ? conf->max_images : RESIDENCY_IMAGES;
+    rc = make_images(r, err);
+    if (!rc)
+        rc = arena_new(n_blocks, &r->arena, err);
     if (rc) {
         residency_free(r);
         return rc;
@@ -48,7 +57,7 @@ int residency_new(uint32_t n_blocks, const struct residency_conf *conf, struct r
     r->conf.n_costly = conf->n_costly ? conf->n_costly : r->conf.n_chance;
     r->max_active = (uint32_t)(n_blocks * (1 - conf->second_share) + 0.5);
     r->hand = NONE;
-    r->images[ENDS].newer = r->images[ENDS].older = ENDS;
+    r->images[r->ends].newer = r->images[r->ends].older = r->ends;
     *out = r;
     return SH_OK;
 }
@@ -71,7 +80,9 @@ int residency_clone(const struct residency *r, struct residency **out, struct sh
     c->arena = NULL;
     c->tenants = NULL;
     c->cap_tenants = 0;
-    rc = arena_clone(r->arena, &c->arena, err);
+    rc = make_images(c, err);
+    if (!rc)
+        rc = arena_clone(r->arena, &c->arena, err);
     if (!rc)
         rc = grow_tenants(c, r->n_tenants, err);
     if (rc) {
@@ -80,6 +91,8 @@ int residency_clone(const struct residency *r, struct residency **out, struct sh
     }
     for (size_t i = 0; i < r->n_tenants; i++)
         c->tenants[i] = r->tenants[i];
+    memcpy(c->images, r->images, r->n_images * sizeof(*r->images));
+    c->images[c->ends] = r->images[r->ends];
     *out = c;
     return SH_OK;
 }
@@ -90,6 +103,7 @@ void residency_free(struct residency *r)
         return;
     arena_free(r->arena);
     free(r->tenants);
+    free(r->images);
     free(r);
 }
 
@@ -144,9 +158,11 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
                        (size_t)im->n_blocks * 2, (size_t)arena_blocks(r->arena) * 2);
     while (id < r->n_images && r->images[id].is_used)
         id++;
-    if (id == RESIDENCY_MAX_IMAGES)
-        return SH_FAIL(err, SH_E_TOOBIG, "this executor has %u models, the limit; unload one",
-                       RESIDENCY_MAX_IMAGES);
+    if (id == r->ends)
+        return SH_FAIL(
+            err, SH_E_TOOBIG,
+            "device memory has %u images, as many as max-loaded-versions allows; unload one",
+            r->ends);
     rc = know_tenant(r, im->tag, err);
     if (rc)
         return rc;
@@ -344,7 +360,7 @@ static void set_floors(struct residency *r, uint32_t tag)
 
         t->kept = keeps && t->quota.min_blocks > t->ranges ? t->quota.min_blocks - t->ranges : 0;
     }
-    for (uint32_t id = r->images[ENDS].older; id != ENDS; id = r->images[id].older) {
+    for (uint32_t id = r->images[r->ends].older; id != r->ends; id = r->images[id].older) {
         struct tenant *t = &r->tenants[r->images[id].conf.tag];
 
         r->images[id].floor = SH_MIN(t->kept, r->images[id].held);
@@ -400,14 +416,14 @@ static int keep_below_max(struct residency *r, const struct want *w, uint32_t n,
     uint64_t can = 0;
     uint32_t id;
 
-    for (id = r->images[ENDS].newer; id != ENDS; id = r->images[id].newer)
+    for (id = r->images[r->ends].newer; id != r->ends; id = r->images[id].newer)
         can += may_cut_own(r, w, id) ? r->images[id].held : 0;
     if (!w->may_evict || over > can)
         return SH_FAIL(err, SH_E_DEVMEM,
                        "the tenant may have %zu MiB of this device (gpu_memory_max_bytes, in whole "
                        "blocks of 2 MiB), and what it uses now leaves no %zu MiB",
                        (size_t)residency_quota(r, w->tag).max_blocks * 2, (size_t)n * 2);
-    for (id = r->images[ENDS].newer; over && id != ENDS; id = r->images[id].newer)
+    for (id = r->images[r->ends].newer; over && id != r->ends; id = r->images[id].newer)
         if (may_cut_own(r, w, id)) {
             uint32_t had = r->images[id].held, cut = (uint32_t)SH_MIN(over, (uint64_t)had);
 
@@ -738,11 +754,11 @@ static int check_image_order(const struct residency *r, uint32_t n_used, struct 
 {
     uint32_t n = 0;
 
-    for (uint32_t id = r->images[ENDS].older; id != ENDS; id = r->images[id].older, n++) {
+    for (uint32_t id = r->images[r->ends].older; id != r->ends; id = r->images[id].older, n++) {
         const struct image *im = &r->images[id];
 
         if (!im->is_used || r->images[im->older].newer != id ||
-            (im->newer != ENDS && r->images[im->newer].last_use_ns < im->last_use_ns))
+            (im->newer != r->ends && r->images[im->newer].last_use_ns < im->last_use_ns))
             return SH_FAIL(err, SH_E_BUG, "image %u is wrongly placed by its last use", id);
     }
     return n == n_used ? SH_OK : SH_FAIL(err, SH_E_BUG, "%u images by last use, not %u", n, n_used);

@@ -29,7 +29,7 @@
 #include "common/units.h"
 #include "executor/memory/arena.h"
 
-#define RESIDENCY_MAX_IMAGES 896u
+#define RESIDENCY_IMAGES 1024u      /* if nothing else is said */
 #define RESIDENCY_KEEP_NS SH_S(2)   /* what PREPARE announced is pinned for so long */
 #define RESIDENCY_STALE_NS SH_S(60) /* unused for so long it leaves for a guess */
 
@@ -75,6 +75,7 @@ enum residency_policy {
 
 struct residency_conf {
     enum residency_policy policy;
+    uint32_t max_images; /* at a time; 0: RESIDENCY_IMAGES. Each takes about 100 bytes */
     uint32_t n_chance;   /* clock: how often the hand passes an image with a clear use bit; 0: 1 */
     uint32_t n_costly;   /* the same of images that are costly to bring back; 0: n_chance */
     double second_share; /* second chance: share of the blocks for images that go first; 0 to 1 */

@@ -4,8 +4,6 @@
 
 #include "executor/memory/residency.h"
 
-#define ENDS RESIDENCY_MAX_IMAGES /* no image: before the newest, behind the oldest */
-
 struct image {
     struct residency_image conf;
     bool is_used, use, is_candidate, in_ring, is_sticky, is_costly;
@@ -13,7 +11,7 @@ struct image {
     uint32_t floor; /* so many blocks are kept by its tenant's min: as of the last search */
     uint32_t first, held, pins, count;
     uint32_t prev, next;   /* ring */
-    uint32_t newer, older; /* by last use, of equal ones the lower number is newer; ends: ENDS */
+    uint32_t newer, older; /* by last use, of equal ones the lower number is newer; none: `ends` */
     int64_t last_use_ns;
     uint64_t last_run; /* number of the last run that used it; 0: none did */
 };
@@ -37,7 +35,8 @@ struct residency {
     struct residency_counts counts;
     uint64_t n_runs;   /* residency_distance() */
     uint32_t n_images; /* slots in use or free below this */
-    struct image images[RESIDENCY_MAX_IMAGES + 1];
+    uint32_t ends;     /* as many as there may be. No image: before the newest, behind the oldest */
+    struct image *images; /* OWNED, [ends + 1] */
 };
 
 /* The ring: images that hold blocks. replacement__insert() puts one where the hand comes last. */

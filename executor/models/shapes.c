@@ -160,7 +160,7 @@ static size_t count_shape_models(struct store *s, const struct model *version)
 static int make_shape_room(struct store *s, const struct model *version, struct sh_err *err)
 {
     const struct store_env *env = store__env(s);
-    const bool is_full = store__shapes(s)->n >= STORE_MAX_SHAPES;
+    const bool is_full = store__shapes(s)->n >= (size_t)env->max_all_shapes;
 
     if (n_waited_for(s, version->tag) >= STORE_MAX_WAITED_FOR)
         return SH_FAIL(err, SH_E_QUEUEFULL,
@@ -170,6 +170,12 @@ static int make_shape_room(struct store *s, const struct model *version, struct 
         return SH_OK;
     if (shapes__evict(s, is_full ? NULL : version, NULL) && !is_full)
         return SH_OK;
+    if (is_full)
+        return SH_FAIL(err, SH_E_QUEUEFULL,
+                       "this executor has %" PRId64
+                       " shapes, as many as max-loaded-shapes allows; try "
+                       "again",
+                       env->max_all_shapes);
     return SH_FAIL(err, SH_E_QUEUEFULL,
                    "all of the %" PRId64 " shapes that are compiled for \"%s\" (model-shapes) are "
                    "in use; try again",

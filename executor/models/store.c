@@ -171,9 +171,9 @@ static int new_store_model(struct store *s, const struct msg_model_load *l, stru
     int rc;
 
     *out = NULL;
-    if (s->n_models == STORE_MAX_VERSIONS)
-        return SH_FAIL(err, SH_E_TOOBIG, "this executor has %u models, the limit; unload one",
-                       STORE_MAX_VERSIONS);
+    if (s->n_models >= (size_t)s->env.max_versions)
+        return SH_FAIL(err, SH_E_TOOBIG, "%s has %zu models, as many as max-loaded-versions allows",
+                       s->env.executor, s->n_models);
     m = calloc(1, sizeof(*m));
     if (!m)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");

@@ -38,8 +38,6 @@
 #include "executor/pool/waits.h"
 #include "executor/report/uplink.h"
 
-#define STORE_MAX_VERSIONS 512u
-#define STORE_MAX_SHAPES 512u     /* of all versions */
 #define STORE_MAX_WAITED_FOR 128u /* of one tenant, asked for and not compiled yet */
 #define STORE_SHAPES ((int64_t)1 << 62)
 #define MODEL_MAX_CRASHES 2u
@@ -167,9 +165,10 @@ struct store_hooks { /* hook.h; all are set */
 };
 
 struct store_env {
-    const char *executor;            /* its name; all pointers BORROWED for good */
-    int64_t host_bytes;              /* host memory for models; 0: half of the host's */
-    int64_t max_shapes;              /* for each version */
+    const char *executor; /* its name; all pointers BORROWED for good */
+    int64_t host_bytes;   /* host memory for models; 0: half of the host's */
+    int64_t max_shapes;   /* for each version */
+    int64_t max_versions, max_all_shapes;
     int64_t renew_s;                 /* keep.h; 0: never */
     const struct store_hooks *hooks; /* NULL: none */
     struct sh_loop *loop;

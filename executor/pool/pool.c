@@ -26,7 +26,6 @@
 #define FAST_DEATH_NS SH_S(10)
 #define BACKOFF_MIN_NS SH_MS(50)
 #define BACKOFF_MAX_NS SH_S(10)
-#define MAX_MODELS 1024
 #define GIVE_UP_AFTER 4u /* deaths at the start, of all workers */
 
 #define MAX_WHY 256
@@ -219,8 +218,8 @@ int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err)
 
     if (worker_has_model(w, handle))
         return SH_OK;
-    rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models), MAX_MODELS,
-                 "models of one worker", err);
+    rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models),
+                 w->pool->conf.max_models, "models of one worker", err);
     if (rc)
         return rc;
     w->models[w->n_models++] = handle;

@@ -115,6 +115,7 @@ struct pool_hooks { /* hook.h; all are set */
 struct pool_conf { /* strings: BORROWED for good */
     const char *executor, *device, *state_dir;
     uint32_t n_workers, ordinal, threads, uid, stop_bound_us, busy_poll_us;
+    size_t max_models; /* versions and shapes, of each worker */
     int64_t hang_ms, compile_ms;
     bool deterministic, verify_launches;
     const struct pool_hooks *hooks; /* NULL: none; BORROWED for good */

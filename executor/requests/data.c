@@ -92,6 +92,20 @@ static int take_slab(struct peer *p, const struct msg_data_hello *m, const int *
     return slabs_add(p->d->slabs, m->api_id, fds[0], m->slab_bytes, err);
 }
 
+static int check_room_for_api(const struct data *d, struct sh_err *err)
+{
+    size_t n = 0;
+
+    for (const struct peer *p = d->peers; p; p = p->next)
+        n += p->api_id != 0;
+    if (n >= d->conf.max_apis)
+        return SH_FAIL(err, SH_E_QUEUEFULL,
+                       "%zu API processes are connected, as many as max-apis "
+                       "allows",
+                       n);
+    return SH_OK;
+}
+
 static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, size_t n_fds,
                     struct sh_err *err)
 {
@@ -108,7 +122,9 @@ static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, si
         drop_peer(old);
         sh_wire_close(w);
     }
-    rc = take_slab(p, m, fds, n_fds, err);
+    rc = check_room_for_api(p->d, err);
+    if (!rc)
+        rc = take_slab(p, m, fds, n_fds, err);
     if (rc)
         return rc;
     p->api_id = m->api_id;
@@ -275,8 +291,8 @@ static int add_peer(struct data *d, struct sh_wire *w, struct peer **out, struct
 {
     struct peer *p;
 
-    if (d->n_peers >= DATA_MAX_PEERS)
-        return SH_FAIL(err, SH_E_TOOBIG, "more than %u connections", DATA_MAX_PEERS);
+    if (d->n_peers >= d->conf.max_apis + DATA_MAX_ASKING)
+        return SH_FAIL(err, SH_E_TOOBIG, "%zu connections (max-apis)", d->n_peers);
     p = calloc(1, sizeof(*p));
     if (!p)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a connection");

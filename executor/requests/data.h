@@ -15,8 +15,7 @@
 #include "common/wire_keys.h"
 #include "executor/requests/run_part.h"
 
-#define DATA_MAX_PEERS 56u
-#define DATA_MAX_ASKING 16u /* of them, executors that ask for images: APIs find a place */
+#define DATA_MAX_ASKING 16u /* executors that ask for images, beside the APIs */
 #define DATA_CHUNK_BYTES ((size_t)1 << 20)
 
 struct data;
@@ -31,6 +30,7 @@ struct data_conf {
     const char *executor, *addr; /* BORROWED for good */
     struct sh_wire_keys *keys;   /* BORROWED for good */
     uint64_t incarnation, run_ms;
+    size_t max_apis;
     data_gone_fn *on_gone;
     data_image_fn *on_image;
     void *arg;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MAX_SLABS 60 /* a worker takes 64 */
+#define MAX_OWN 4 /* slabs of the executor itself, for evaluations */
 
 struct slab {
     uint64_t api_id;
@@ -27,18 +27,24 @@ struct slabs {
     struct pool *pool;
     struct tx *tx;
     struct dev_mem *mem;
-    struct slab list[MAX_SLABS];
-    size_t n;
+    struct slab *list; /* OWNED, [max] */
+    size_t n, max;
     uint64_t n_own; /* given out so far */
 };
 
-int slabs_new(struct pool *pool, struct tx *tx, struct slabs **out, struct sh_err *err)
+int slabs_new(struct pool *pool, struct tx *tx, size_t max_apis, struct slabs **out,
+              struct sh_err *err)
 {
     *out = calloc(1, sizeof(**out));
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of slabs");
-    **out = (struct slabs){.pool = pool, .tx = tx, .mem = tx_mem(tx)};
-    return SH_OK;
+    **out = (struct slabs){.pool = pool, .tx = tx, .mem = tx_mem(tx), .max = max_apis + MAX_OWN};
+    (*out)->list = calloc((*out)->max, sizeof(*(*out)->list));
+    if ((*out)->list)
+        return SH_OK;
+    slabs_free(*out);
+    *out = NULL;
+    return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of slabs");
 }
 
 static void free_slab(struct dev_mem *mem, struct slab *s)
@@ -52,6 +58,8 @@ void slabs_free(struct slabs *s)
 {
     for (size_t i = 0; s && i < s->n; i++)
         free_slab(s->mem, &s->list[i]);
+    if (s)
+        free(s->list);
     free(s);
 }
 
@@ -131,8 +139,8 @@ int slabs_add(struct slabs *s, uint64_t api_id, int fd, uint64_t bytes, struct s
     struct sh_err why = {0};
     int own, rc;
 
-    if (s->n == MAX_SLABS)
-        return SH_FAIL(err, SH_E_TOOBIG, "more than %d API processes are connected", MAX_SLABS);
+    if (s->n == s->max)
+        return SH_FAIL(err, SH_E_TOOBIG, "there are %zu payload slabs (max-apis)", s->n);
     own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (own < 0)
         return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not keep a payload slab");

@@ -13,7 +13,8 @@
 struct slabs;
 
 /* KEEPS pool, and tx, whose lane may read slabs. *out: OWNED, slabs_free(). */
-int slabs_new(struct pool *pool, struct tx *tx, struct slabs **out, struct sh_err *err);
+int slabs_new(struct pool *pool, struct tx *tx, size_t max_apis, struct slabs **out,
+              struct sh_err *err);
 void slabs_free(struct slabs *s);
 bool slabs_are_hidden(const struct slabs *s); /* workers have no slabs */
 

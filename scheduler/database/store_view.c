@@ -133,7 +133,8 @@ static int load_tenants(struct db *db, struct store_view *v, struct sh_err *err)
 {
     struct store_num limit;
     int rc = db_exec(db, &STORE__TENANTS,
-                     (const char *const[]){store__i64(&limit, STORE_MAX_TENANTS)}, &v->res[4], err);
+                     (const char *const[]){store__i64(&limit, (int64_t)v->most.tenants)},
+                     &v->res[4], err);
 
     v->n_tenants = rc ? 0 : db_rows(v->res[4]);
     if (!rc)
@@ -145,7 +146,8 @@ static int load_models(struct db *db, struct store_view *v, struct sh_err *err)
 {
     struct store_num limit;
     int rc = db_exec(db, &STORE__MODELS,
-                     (const char *const[]){store__i64(&limit, STORE_MAX_MODELS)}, &v->res[5], err);
+                     (const char *const[]){store__i64(&limit, (int64_t)v->most.versions)},
+                     &v->res[5], err);
 
     v->n_models = rc ? 0 : db_rows(v->res[5]);
     if (!rc)
@@ -288,14 +290,14 @@ static int read_on(struct db *db, struct store_view *v, struct db_res **r, struc
     return rc;
 }
 
-static int all_lines(struct db *db, struct db_res **r, struct sh_err *err)
+static int all_lines(struct db *db, size_t most, struct db_res **r, struct sh_err *err)
 {
     struct store_num n[4];
 
     return db_exec(db, &ALL_LINES,
                    (const char *const[]){
-                       store__i64(&n[0], LINES_MAX), store__i64(&n[1], LINES_MAX_WINDOW),
-                       store__i64(&n[2], LINES_MAX_HELD), store__i64(&n[3], LINES_MIN_WINDOW)},
+                       store__i64(&n[0], (int64_t)most), store__i64(&n[1], LINES_MAX_WINDOW),
+                       store__i64(&n[2], (int64_t)most), store__i64(&n[3], LINES_MIN_WINDOW)},
                    r, err);
 }
 
@@ -305,7 +307,7 @@ static int load_places(struct db *db, struct store_view *v, struct ids *read, st
     int rc = SH_OK;
 
     if (v->full)
-        rc = all_lines(db, &r, err);
+        rc = all_lines(db, v->most.lines, &r, err);
     else if (v->n_asked)
         rc = read_on(db, v, &r, err);
     v->n_places = r && !rc ? db_rows(r) : 0;
@@ -332,9 +334,9 @@ static int load_places(struct db *db, struct store_view *v, struct ids *read, st
 
 /* ------------------------------------------------------------------ jobs */
 
-/* Appends ids that a statement with a limit gives. */
+/* Appends ids that a statement with a limit gives; *n_out, or NULL: how many. */
 static int find_ids(struct db *db, const struct db_stmt *s, int64_t limit, struct ids *l,
-                    struct sh_err *err)
+                    size_t *n_out, struct sh_err *err)
 {
     struct store_num n;
     struct db_res *r = NULL;
@@ -342,6 +344,8 @@ static int find_ids(struct db *db, const struct db_stmt *s, int64_t limit, struc
 
     if (!rc)
         rc = put_rows(l, r, err);
+    if (!rc && n_out)
+        *n_out = db_rows(r);
     db_res_free(r);
     return rc;
 }
@@ -361,7 +365,7 @@ static int read_ids(struct db *db, struct ids *l, struct db_res **r, struct sh_e
 static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
 {
     struct ids told, read;
-    size_t n = 0;
+    size_t n = 0, n_busy = 0;
     int rc = SH_OK;
 
     sh_buf_init(&told.text, MAX_ARRAY_TEXT);
@@ -373,9 +377,10 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
     if (!rc)
         rc = load_places(db, v, &read, err);
     if (!rc && v->full)
-        rc = find_ids(db, &BUSY, STORE_MAX_BUSY, &read, err);
+        rc = find_ids(db, &BUSY, (int64_t)v->most.busy, &read, &n_busy, err);
+    v->is_busy_cut = n_busy >= v->most.busy;
     if (!rc)
-        rc = find_ids(db, &DUE, STORE_MAX_DUE, &told, err);
+        rc = find_ids(db, &DUE, STORE_MAX_DUE, &told, NULL, err);
     if (!rc)
         rc = read_ids(db, &told, &v->res[1], err);
     if (!rc)
@@ -463,6 +468,7 @@ static int view_tx(struct db *db, const void *arg, struct sh_err *err)
 {
     struct store_view *v = *(struct store_view *const *)arg;
     struct store_view again = {.fence = v->fence,
+                               .most = v->most,
                                .full = v->full || !v->before.open,
                                .with_usage = v->with_usage,
                                .half_life_s = v->half_life_s,

@@ -24,10 +24,7 @@
 #include "scheduler/decide/job.h"
 #include "scheduler/decide/lines.h"
 
-#define STORE_MAX_MODELS 5000
-#define STORE_MAX_TENANTS 10000
 #define STORE_MAX_CHANGES 5000 /* of jobs; if there are more, the look becomes a full one */
-#define STORE_MAX_BUSY 50000   /* jobs on executors, or waiting for their next attempt */
 #define STORE_MAX_DUE 256      /* jobs past their deadline, for each look */
 
 struct store_tenant {
@@ -93,8 +90,15 @@ struct store_seen {      /* what a look has seen; zeroed: nothing */
 };
 void store_seen_free(struct store_seen *s);
 
+struct store_limits { /* rows of a look, by the options max-... */
+    size_t tenants, versions;
+    size_t lines; /* and jobs of all lines */
+    size_t busy;  /* jobs on executors, or waiting for their next attempt */
+};
+
 struct store_view {
     /* in */
+    struct store_limits most;
     struct store_fence fence;
     bool full;                /* read everything; the look sets it if it must */
     bool with_usage;          /* read the decayed usage too, once after a lease was won */
@@ -106,7 +110,8 @@ struct store_view {
     size_t n_asked, window;    /* most jobs of a line; a full look sets it */
     /* out; all arrays OWNED, strings BORROWED from `res` */
     struct store_seen now;
-    bool is_anew; /* full because the changes are unknown: too many, or a new connection */
+    bool is_anew;     /* full because the changes are unknown: too many, or a new connection */
+    bool is_busy_cut; /* full look: there may be more jobs than `most.busy` */
     bool with_tenants, with_models;
     struct store_tenant *tenants;
     size_t n_tenants;

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "common/msg.h"
+#include "scheduler/decide/lines.h"
 
 #define STR(field, name, def, flags, help) \
     SH_OPT_STR(struct sched_conf, field, name, def, flags, help)
@@ -30,8 +31,9 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "a lease that was not renewed for this long may be taken over, ms"),
     INT(grace_ms, "grace-ms", 3000, 0, 600000,
         "how long an executor may be disconnected before its jobs return to the queue, ms"),
-    INT(max_requests, "max-requests", 4096, 1, 100000, "requests in the scheduler, all tenants"),
-    INT(max_model_requests, "max-model-requests", 1024, 1, 100000,
+    INT(max_requests, "max-requests", 4096, 1, 1000000,
+        "requests in the scheduler, all tenants; each takes about 1 KB (4,096: 4 MB)"),
+    INT(max_model_requests, "max-model-requests", 1024, 1, 1000000,
         "requests in the scheduler for one model version"),
     INT(request_timeout_ms, "request-timeout-ms", 30000, 10, 3600000,
         "timeout of requests that set none, ms"),
@@ -70,7 +72,20 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "remove rows of deleted models, versions and datasets after this, once no job, usage or "
         "file refers to them, days; 0 = never"),
     INT(max_executors, "max-executors", 1024, 1, SH_MAX_EXECUTORS,
-        "executors; each takes about 200 bytes for every model version"),
+        "executors; each takes about 3 KB, and 220 bytes for every model version"),
+    INT(max_versions, "max-versions", 5000, 1, 100000,
+        "model versions that are loaded or loading; requests for further ones are refused; each "
+        "takes about 15 KB, and 220 bytes for every executor (5,000 and 16 executors: 93 MB)"),
+    INT(max_tenants, "max-tenants", 20000, 1, 100000,
+        "tenants; requests and jobs of further ones, whose quotas are not known, are not served; "
+        "each takes about 1.1 KB (20,000: 22 MB)"),
+    INT(max_lines, "max-lines", LINES_MAX, 16, 262144,
+        "queued jobs in memory, and lines of them (of one tenant, queue, version and array), with "
+        "at least one job each; further ones stay in the database until others end; each takes "
+        "about 4 KB (16,384: 66 MB)"),
+    INT(max_busy_jobs, "max-busy-jobs", 50000, 16, 500000,
+        "jobs on executors, or waiting for their next attempt, in memory; of further ones the "
+        "next attempt waits; each takes about 4 KB (50,000: 200 MB)"),
     INT(min_copies, "min-copies", 1, 1, 64,
         "least number of executors on which each version is loaded, if there are so many; demand "
         "adds more"),

@@ -15,6 +15,7 @@ struct sched_conf {
     int64_t tick_ms, poll_ms, full_look_ms, lease_ttl_ms, grace_ms;
     int64_t max_requests, max_model_requests, request_timeout_ms, margin_us, max_runs, busy_poll_us,
         max_executors, min_copies;
+    int64_t max_versions, max_tenants, max_lines, max_busy_jobs; /* tables of the leader */
     int64_t min_run_ms, max_min_run_ms, level_ms, usage_half_life_s, max_db_ops, max_sessions;
     int64_t keep_events_days, keep_jobs_days, keep_minutes_days, keep_usage_days, keep_audit_days;
     int64_t keep_keys_days, keep_deleted_days, load_wait_ms;

@@ -16,7 +16,7 @@ void lines_fini(struct lines *ls)
     for (size_t i = 0; i < ls->n; i++)
         free(ls->items[i]);
     free(ls->items);
-    *ls = (struct lines){0};
+    *ls = (struct lines){.most = ls->most};
 }
 
 static int compare_ns(int64_t a, int64_t b)
@@ -84,7 +84,8 @@ int lines_get(struct lines *ls, const struct line_key *key, struct line **out, s
         *out = ls->items[i];
         return SH_OK;
     }
-    rc = sh_grow(&ls->items, &ls->cap, ls->n + 1, sizeof(ls->items[0]), LINES_MAX, "lines", err);
+    rc = sh_grow(&ls->items, &ls->cap, ls->n + 1, sizeof(ls->items[0]), ls->most,
+                 "lines of jobs (--max-lines)", err);
     if (rc)
         return rc;
     l = calloc(1, sizeof(*l));
@@ -151,21 +152,21 @@ int64_t lines_handicap_us(int64_t takes_ns, int64_t first_ns)
     return SH_MIN(takes_ns, lines_level_from_ns(MAX_LEVEL, first_ns)) / 1000 * PATIENCE;
 }
 
-size_t lines_window(size_t n_lines)
+size_t lines_window(size_t n_lines, size_t most)
 {
-    size_t w = n_lines ? LINES_MAX_HELD / n_lines : LINES_MAX_WINDOW;
+    size_t w = n_lines ? most / n_lines : LINES_MAX_WINDOW;
 
     return SH_MAX(SH_MIN(w, (size_t)LINES_MAX_WINDOW), (size_t)LINES_MIN_WINDOW);
 }
 
 bool lines_is_low(const struct lines *ls, const struct line *l)
 {
-    return l->cut && 2 * l->n <= lines_window(ls->n);
+    return l->cut && 2 * l->n <= lines_window(ls->n, ls->most);
 }
 
 bool lines_is_over(const struct lines *ls, const struct line *l)
 {
-    return l->n > 2 * lines_window(ls->n);
+    return l->n > 2 * lines_window(ls->n, ls->most);
 }
 
 void lines_drop_empty(struct lines *ls)

@@ -26,8 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LINES_MAX 16384      /* further lines follow as others end, tenants taking turns */
-#define LINES_MAX_HELD 16384 /* jobs of all lines together, when windows are set */
+#define LINES_MAX 16384      /* --max-lines, if it is not set */
 #define LINES_MAX_WINDOW 128 /* jobs in one line */
 #define LINES_MIN_WINDOW 1
 
@@ -53,10 +52,11 @@ struct line {
 struct lines {
     struct line **items; /* OWNED; sorted by key */
     size_t n, cap;
+    size_t most;  /* further lines follow as others end, tenants taking turns. Set it first */
     bool crowded; /* the last full look could not take up all lines */
 };
 
-void lines_fini(struct lines *ls);
+void lines_fini(struct lines *ls);                                           /* `most` stays */
 struct line *lines_find(const struct lines *ls, const struct line_key *key); /* NULL: unknown */
 /* Finds the line or adds an empty one: cut before its first job if there may be jobs that no look
  * has taken up. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
@@ -79,8 +79,8 @@ int64_t lines_level_from_ns(uint32_t level, int64_t first_ns); /* INT64_MAX: no 
  * 64 times that, and no more than from level 7 on; 0 for one of level 0. */
 int64_t lines_handicap_us(int64_t takes_ns, int64_t first_ns);
 
-/* Number of jobs to hold for each of n_lines lines. */
-size_t lines_window(size_t n_lines);
+/* Number of jobs to hold for each of n_lines lines, of which there are at most so many. */
+size_t lines_window(size_t n_lines, size_t most);
 bool lines_is_low(const struct lines *ls, const struct line *l);  /* time to read on */
 bool lines_is_over(const struct lines *ls, const struct line *l); /* time to shrink */
 /* Removes lines with no job held and none left. */

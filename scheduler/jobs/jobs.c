@@ -22,6 +22,7 @@
 void jobs_init(struct sched *s)
 {
     s->jobs.pool_from_ns = sh_clock_ns();
+    s->jobs.lines.most = (size_t)s->conf->max_lines;
     s->tenants.pool = &s->jobs.pool;
     s->jobs.pool.fits = jobs__fits;
     s->jobs.pool.fits_arg = s;

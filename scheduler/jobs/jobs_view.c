@@ -73,7 +73,7 @@ static int ask_doubtful(const struct jobs *js, struct store_view *v, struct sh_e
 
 static int ask_lines(const struct jobs *js, struct store_view *v, struct sh_err *err)
 {
-    v->window = lines_window(js->lines.n);
+    v->window = lines_window(js->lines.n, js->lines.most);
     v->asked = calloc(MAX_ASKED, sizeof(*v->asked));
     if (!v->asked)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a look at the database");
@@ -109,13 +109,19 @@ int jobs_ask(struct sched *s, struct store_view *v, struct sh_err *err)
 
 /* ------------------------------------------------------------------ one job */
 
+/* So many jobs are read at most, of lines and of others; between two full looks twice that. */
+static size_t room_for_jobs(const struct sched *s)
+{
+    return 2 * (size_t)(s->conf->max_lines + s->conf->max_busy_jobs);
+}
+
 static int job_from_row(struct sched *s, const struct store_job *row, enum job_state state,
                         struct job **out, struct sh_err *err)
 {
     struct jobs *js = &s->jobs;
     struct job *j = NULL;
-    int rc = sh_grow(&js->items, &js->cap, js->n + 1, sizeof(js->items[0]),
-                     4 * (LINES_MAX_HELD + STORE_MAX_BUSY), "jobs", err);
+    int rc = sh_grow(&js->items, &js->cap, js->n + 1, sizeof(js->items[0]), 2 * room_for_jobs(s),
+                     "jobs (--max-lines, --max-busy-jobs)", err);
 
     if (rc)
         return rc;
@@ -256,8 +262,9 @@ static bool is_row_wanted(struct sched *s, const struct store_job *row, enum job
 
     if (job_state_has_executor(state) || isfinite(row->deadline_s))
         return true;
-    return state == JOB_QUEUED &&
-           (isfinite(row->not_before_s) || is_line_covered(s, &row->line, &row->place, &l));
+    if (state == JOB_QUEUED && isfinite(row->not_before_s))
+        return s->jobs.n < room_for_jobs(s); /* else a later full look takes it up */
+    return state == JOB_QUEUED && is_line_covered(s, &row->line, &row->place, &l);
 }
 
 static int take_job(struct sched *s, const struct store_job *row, struct sh_err *err)
@@ -331,7 +338,7 @@ static void check_row(const struct sched *s, const struct store_job *row)
 }
 
 /* What was held and is not among all that there is. */
-static void drop_unseen(struct sched *s, bool checks)
+static void drop_unseen(struct sched *s, const struct store_view *v, bool checks)
 {
     struct jobs *js = &s->jobs;
 
@@ -344,6 +351,8 @@ static void drop_unseen(struct sched *s, bool checks)
             continue;
         if (j->state == JOB_QUEUED && !j->retries && !is_line_covered(s, &key, &j->place, &l))
             continue; /* behind what is held now: tidy() */
+        if (v->is_busy_cut && j->state == JOB_QUEUED && j->retries)
+            continue; /* it may be there */
         if (checks && !j->doubtful)
             say_difference(j->id, "not in the database");
         drop_ended(s, j);
@@ -362,7 +371,7 @@ static bool is_crowded(const struct lines *ls)
         n = first ? 1 : n + 1;
         most = SH_MAX(most, n);
     }
-    return ls->n && most >= SH_MAX(LINES_MAX / n_tenants, (size_t)1);
+    return ls->n && most >= SH_MAX(ls->most / n_tenants, (size_t)1);
 }
 
 /* Lines as they were read: all anew, or on from where they were cut. */
@@ -392,8 +401,10 @@ static int take_line_places(struct sched *s, const struct store_view *v, struct 
             line_read_to(l, &p->place, n >= v->window);
         n = 0;
     }
-    if (v->full)
+    if (v->full) {
         ls->crowded = is_crowded(ls);
+        limits_note(s, LIMIT_LINES, ls->crowded);
+    }
     return rc;
 }
 
@@ -468,7 +479,7 @@ static int shrink_line(struct sched *s, struct line *l, struct sh_err *err)
     for (size_t i = 0; i < s->jobs.n && n < l->n; i++)
         if (s->jobs.items[i]->line == l)
             places[n++] = s->jobs.items[i]->place;
-    line_shrink(l, places, n, lines_window(s->jobs.lines.n));
+    line_shrink(l, places, n, lines_window(s->jobs.lines.n, s->jobs.lines.most));
     free(places);
     return SH_OK;
 }
@@ -534,7 +545,7 @@ int jobs_merge(struct sched *s, struct store_view *v, struct sh_err *err)
     if (rc)
         return rc;
     if (v->full) {
-        drop_unseen(s, checks);
+        drop_unseen(s, v, checks);
         s->jobs.full_took_ns = sh_clock_ns() - s->poll_at_ns;
     }
     if (v->is_anew)

@@ -588,8 +588,8 @@ static int model_new(struct sched *s, const struct store_model *row, struct mode
 {
     struct models *ms = &s->models;
     struct model *m = NULL;
-    int rc = sh_grow(&ms->items, &ms->cap, ms->n + 1, sizeof(ms->items[0]), 2 * STORE_MAX_MODELS,
-                     "model versions", err);
+    int rc = sh_grow(&ms->items, &ms->cap, ms->n + 1, sizeof(ms->items[0]),
+                     (size_t)(2 * s->conf->max_versions), "model versions (--max-versions)", err);
 
     if (rc)
         return rc;
@@ -741,7 +741,7 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
     for (size_t i = ms->n; i-- > 0;) {
         struct model *m = ms->items[i];
 
-        if (!m->gone && m->seen_poll != s->n_polls && v->n_models < STORE_MAX_MODELS)
+        if (!m->gone && m->seen_poll != s->n_polls && v->n_models < v->most.versions)
             forget_model(s, m);
     }
     models_load_missing(s);

@@ -100,14 +100,14 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
 
     if (rc)
         return rc;
-    if (!t->id)
-        sched_poll(s); /* younger than our last look */
-    if (!v) {
-        sched_poll(s);
-        return SH_FAIL(err, SH_E_UNAVAILABLE,
-                       "the scheduler does not know this version of \"%s\" yet; try again",
-                       m->model);
-    }
+    if (!t->id || !v)
+        sched_poll(s); /* younger than our last look, or there are too many */
+    rc = limits_check(s, t->id != 0, v != NULL, err);
+    if (!rc && !v)
+        rc = SH_FAIL(err, SH_E_UNAVAILABLE,
+                     "the scheduler does not know this version of \"%s\" yet; try again", m->model);
+    if (rc)
+        return rc;
     if (v->state >= MODEL_UNLOADING)
         return SH_FAIL(err, SH_E_CONFLICT, "%s", MODEL_UNLOADED_TEXT);
     if (!t->active)
@@ -120,11 +120,15 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
                        "(max_concurrent_requests) allows",
                        t->name, t->n_requests);
     if (s->requests.n >= (size_t)s->conf->max_requests)
-        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu requests are in progress; try again",
+        return SH_FAIL(err, SH_E_QUEUEFULL,
+                       "%zu requests are in progress, as many as max-requests allows; try again",
                        s->requests.n);
     if (v->n_requests >= (uint32_t)s->conf->max_model_requests)
-        return SH_FAIL(err, SH_E_QUEUEFULL, "%u requests for \"%s\" are in progress; try again",
-                       v->n_requests, v->name);
+        return SH_FAIL(
+            err, SH_E_QUEUEFULL,
+            "%u requests for \"%s\" are in progress, as many as max-model-requests allows; "
+            "try again",
+            v->n_requests, v->name);
     return SH_OK;
 }
 

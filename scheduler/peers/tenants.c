@@ -33,7 +33,7 @@ void tenants_fini(struct tenants *t)
         tenant_free(t, t->items[i]);
     free(t->items);
     idmap_fini(&t->by_id);
-    *t = (struct tenants){.half_life_s = t->half_life_s};
+    *t = (struct tenants){.half_life_s = t->half_life_s, .most = t->most};
 }
 
 /* Index of the first tenant whose name is not less. */
@@ -70,8 +70,8 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
     if (!name[0] || strlen(name) >= sizeof(x->name))
         return SH_FAIL(err, SH_E_INVALID, "a tenant's name has 1 to %zu characters",
                        sizeof(x->name) - 1);
-    rc = sh_grow(&t->items, &t->cap, t->n + 1, sizeof(t->items[0]), 2 * STORE_MAX_TENANTS,
-                 "tenants", err);
+    rc = sh_grow(&t->items, &t->cap, t->n + 1, sizeof(t->items[0]), 2 * t->most,
+                 "tenants (--max-tenants)", err);
     if (rc)
         return rc;
     x = calloc(1, sizeof(*x));
@@ -197,7 +197,7 @@ int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, 
 
     for (size_t i = 0; i < v->n_tenants && !rc; i++)
         rc = merge_one(t, &v->tenants[i], poll, err);
-    if (!rc && v->with_tenants && v->n_tenants < STORE_MAX_TENANTS)
+    if (!rc && v->with_tenants && v->n_tenants < t->most)
         drop_gone(t, poll);
     for (size_t i = 0; i < v->n_usage && !rc; i++) {
         struct tenant *x = tenants_by_id(t, v->usage_tenant[i]);

@@ -38,6 +38,7 @@ struct tenant { /* if deleted: lives until its last request has ended, no job of
 struct tenants {
     struct tenant **items; /* OWNED; sorted by name */
     size_t n, cap;
+    size_t most; /* of one look at the database, which may add as many to those before. Set it */
     struct idmap by_id;
     uint64_t memory_changes; /* of all tenants so far */
     double half_life_s;

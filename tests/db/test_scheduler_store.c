@@ -532,6 +532,7 @@ static void the_scheduler_reads_what_a_client_asks(void **state)
 
     assert_non_null(v);
     v->fence = w->fence;
+    v->most = (struct store_limits){100, 100, 100, 100};
     run(w->a, "UPDATE job SET wish = 'REQUEUE', save_asked = 3, save_done = 1, min_runtime_ms = 5,"
               " preemptible = false, gpus = 4, deadline = now() + interval '1 min'");
     assert_ok_err(store_view_load(w->a, v, &err), &err);
@@ -566,6 +567,7 @@ static void a_leader_that_was_replaced_can_write_and_read_nothing(void **state)
     assert_non_null(q);
     assert_non_null(v);
     v->fence = w->fence;
+    v->most = (struct store_limits){100, 100, 100, 100};
     q->fence = w->fence;
     q->n = 1;
     q->job[0] = 1;
@@ -645,6 +647,7 @@ static void the_view_holds_tenants_models_jobs_and_decayed_usage(void **state)
 
     assert_non_null(v);
     v->fence = w->fence;
+    v->most = (struct store_limits){100, 100, 100, 100};
     v->with_usage = true;
     v->half_life_s = 3600;
     run(w->a, "UPDATE queue SET priority = 10");
@@ -674,6 +677,7 @@ static void deleted_models_and_finished_jobs_are_not_in_the_view(void **state)
 
     assert_non_null(v);
     v->fence = w->fence;
+    v->most = (struct store_limits){100, 100, 100, 100};
     run(w->a, "UPDATE model SET deleted_at = now()");
     run(w->a, "UPDATE job SET state = 'FAILED', finished_at = now()");
     assert_ok(store_view_load(w->a, v, NULL));

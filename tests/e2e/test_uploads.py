@@ -322,7 +322,7 @@ class Uploads(Story):
         at = self.dataset(key)
         r = self.s.call("PUT", at + "/artifact", data, key)
         self.assertEqual((r.status, r.code), (429, "QUOTA"), r)
-        self.assertIn("8 uploads", r.error)
+        self.assertIn("8 uploads running, as many as max-tenant-uploads allows", r.error)
         for _ in range(9):
             r = self.s.call("PUT", self.dataset(self.key) + "/artifact", data, self.key)
             self.assertEqual(r.status, 200, r)

@@ -181,14 +181,14 @@ static const struct store_place *asked_of(const struct store_view *v, const stru
     return NULL;
 }
 
-static size_t window_of(const struct store_place *all, size_t n)
+static size_t window_of(const struct store_place *all, size_t n, size_t most)
 {
     size_t n_lines = 0;
 
     for (size_t i = 0; i < n; i++)
         n_lines += i == 0 || line_key_cmp(&all[i].line, &all[i - 1].line) != 0;
     return SH_MAX((size_t)LINES_MIN_WINDOW,
-                  SH_MIN((size_t)LINES_MAX_WINDOW, LINES_MAX_HELD / SH_MAX(n_lines, (size_t)1)));
+                  SH_MIN((size_t)LINES_MAX_WINDOW, most / SH_MAX(n_lines, (size_t)1)));
 }
 
 static void load_places(struct store_view *v, struct ids *read)
@@ -198,7 +198,7 @@ static void load_places(struct store_view *v, struct ids *read)
 
     v->places = calloc(n + 1, sizeof(*v->places));
     if (v->full && n)
-        v->window = window_of(all, n);
+        v->window = window_of(all, n, v->most.lines);
     for (size_t i = 0; i < n; i++) {
         const struct store_place *asked = v->full ? NULL : asked_of(v, &all[i].line);
 

@@ -160,13 +160,15 @@ static void world_look(struct store_view *v)
     w.asked_first = v->n_asked ? v->asked[0] : (struct store_place){0};
     v->full = v->full || x->is_anew;
     v->is_anew = x->is_anew;
-    v->window = x->window ? x->window : lines_window(0);
+    v->window = x->window ? x->window : lines_window(0, v->most.lines);
     v->now = (struct store_seen){.xmin = 10 + w.s->n_polls, .xmax = 11 + w.s->n_polls};
     v->now.open = strdup("{}");
     v->with_tenants = v->with_models = !w.says_little;
-    v->n_tenants = w.says_little ? 0 : w.n_tenants;
+    v->n_tenants = w.says_little ? 0 : SH_MIN(w.n_tenants, v->most.tenants);
     v->tenants = world_copy(w.tenants, v->n_tenants, sizeof(w.tenants[0]));
-    v->n_models = w.says_little ? 0 : x->n_models ? x->n_models : w.n_models;
+    v->n_models = w.says_little ? 0
+                  : x->n_models ? x->n_models
+                                : SH_MIN(w.n_models, v->most.versions);
     v->models = world_copy(x->n_models ? x->models : w.models, v->n_models, sizeof(w.models[0]));
     for (size_t i = v->n_models; i-- > 0;) /* executors have nothing to do with these */
         if (strcmp(v->models[i].state, "UNLOADED") == 0 ||

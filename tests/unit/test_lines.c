@@ -8,6 +8,8 @@
 #include "scheduler/decide/lines.h"
 #include "tests/unit/sh_test.h"
 
+#define MOST ((size_t)16 * LINES_MAX_WINDOW)
+
 static struct line_key key(int64_t tenant, int64_t queue)
 {
     return (struct line_key){.tenant_id = tenant, .queue_id = queue, .version_id = 1};
@@ -39,7 +41,7 @@ static void priority_goes_before_time_and_time_before_number(void **state)
 
 static void whatever_can_hold_one_job_back_and_not_the_other_makes_two_lines(void **state)
 {
-    struct lines ls = {0};
+    struct lines ls = {.most = MOST};
     struct line_key k[] = {key(1, 1), key(2, 1), key(1, 2), key(1, 1),
                            key(1, 1), key(1, 1), key(1, 1), key(1, 1)};
 
@@ -63,7 +65,7 @@ static void whatever_can_hold_one_job_back_and_not_the_other_makes_two_lines(voi
 
 static void a_line_that_is_cut_covers_what_goes_before_its_edge(void **state)
 {
-    struct lines ls = {0};
+    struct lines ls = {.most = MOST};
     struct line *l = get(&ls, key(1, 1));
     struct line_place edge = place(5, 100, 10), before = place(6, 900, 90),
                       after = place(5, 100, 11);
@@ -80,7 +82,7 @@ static void a_line_that_is_cut_covers_what_goes_before_its_edge(void **state)
 
 static void a_line_that_grew_keeps_its_first_jobs(void **state)
 {
-    struct lines ls = {0};
+    struct lines ls = {.most = MOST};
     struct line *l = get(&ls, key(1, 1));
     struct line_place p[] = {place(0, 3, 3), place(0, 1, 1), place(7, 9, 9), place(0, 2, 2)};
     struct line_place third = place(0, 2, 2), second = place(0, 1, 1);
@@ -96,7 +98,7 @@ static void a_line_that_grew_keeps_its_first_jobs(void **state)
 
 static void a_line_is_read_on_before_it_is_empty_and_shrunk_after_it_has_doubled(void **state)
 {
-    struct lines ls = {0};
+    struct lines ls = {.most = MOST};
     struct line *l = get(&ls, key(1, 1));
     struct line_place edge = place(0, 1, 1);
 
@@ -117,27 +119,27 @@ static void a_line_is_read_on_before_it_is_empty_and_shrunk_after_it_has_doubled
 static void many_lines_have_smaller_windows_and_each_has_one(void **state)
 {
     (void)state;
-    assert_int_equal(lines_window(0), LINES_MAX_WINDOW);
-    assert_int_equal(lines_window(10), LINES_MAX_WINDOW);
-    assert_int_equal(lines_window(1024), 16);
-    assert_int_equal(lines_window(LINES_MAX), LINES_MIN_WINDOW);
-    for (size_t n = 1; n <= LINES_MAX; n++)
-        assert_true(n * lines_window(n) <= LINES_MAX_HELD);
+    assert_int_equal(lines_window(0, MOST), LINES_MAX_WINDOW);
+    assert_int_equal(lines_window(10, MOST), LINES_MAX_WINDOW);
+    assert_int_equal(lines_window(MOST / 16, MOST), 16);
+    assert_int_equal(lines_window(MOST, MOST), LINES_MIN_WINDOW);
+    for (size_t n = 1; n <= MOST; n++)
+        assert_true(n * lines_window(n, MOST) <= MOST);
 }
 
 static void
 no_more_lines_than_there_is_room_for_and_then_a_new_one_waits_for_a_full_look(void **state)
 {
-    struct lines ls = {0};
-    struct line_key more = key(1, LINES_MAX + 1);
+    struct lines ls = {.most = MOST};
+    struct line_key more = key(1, MOST + 1);
     struct line_place any = place(1000, 0, 1);
     struct sh_err err = {0};
     struct line *l;
 
     (void)state;
-    for (int64_t i = 1; i <= LINES_MAX; i++)
+    for (int64_t i = 1; i <= (int64_t)MOST; i++)
         get(&ls, key(1, i))->n = 1;
-    assert_fails(lines_get(&ls, &more, &l, &err), SH_E_TOOBIG, &err, "lines");
+    assert_fails(lines_get(&ls, &more, &l, &err), SH_E_TOOBIG, &err, "--max-lines");
     ls.items[0]->n = 0; /* one has ended */
     lines_drop_empty(&ls);
     ls.crowded = true;
@@ -145,7 +147,7 @@ no_more_lines_than_there_is_room_for_and_then_a_new_one_waits_for_a_full_look(vo
     assert_false(line_covers(l, &any)); /* others may stand there before it: */
     assert_true(lines_is_low(&ls, l));  /* they are read first */
     lines_drop_empty(&ls);
-    assert_int_equal(ls.n, LINES_MAX);
+    assert_int_equal(ls.n, MOST);
     lines_fini(&ls);
 }
 

@@ -450,7 +450,7 @@ static struct model *shape_of(uint32_t a, uint32_t b)
     struct model *shape = NULL;
 
     R.m->max_batch = 2;
-    R.env.max_shapes = 4;
+    R.env.max_shapes = R.env.max_all_shapes = 4;
     R.m->phase = MODEL_READY;
     assert_ok(store_shape(R.m, &sizes, &shape, NULL));
     assert_ptr_not_equal(shape, R.m);

@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 
 #define BYTES 4096
+#define MOST 4u
+#define MOST_OF_TENANT 3u
 #define REFUSED(call, want, text)               \
     do {                                        \
         err = (struct sh_err){0};               \
@@ -30,7 +32,7 @@ static int make(void **state, enum regions_mode mode)
     struct world *w = calloc(1, sizeof(*w));
 
     assert_non_null(w);
-    assert_ok(regions_new(mode, &w->r, NULL));
+    assert_ok(regions_new(mode, MOST, MOST_OF_TENANT, &w->r, NULL));
     snprintf(w->key, sizeof(w->key), "/red.shunt-test-%d", (int)getpid());
     w->fd = shm_open(w->key, O_RDWR | O_CREAT | O_EXCL, 0600);
     assert_true(w->fd >= 0);
@@ -205,19 +207,20 @@ static void memory_made_anew_is_registered_anew(void **state)
     region_put(g);
 }
 
-static void there_is_a_limit_for_a_tenant(void **state)
+static void there_is_a_limit_for_a_tenant_and_for_all(void **state)
 {
     struct world *w = *state;
     struct sh_err err = {0};
     char name[32];
 
-    for (unsigned i = 0; i < REGIONS_MAX_TENANT; i++) {
+    for (unsigned i = 0; i < MOST_OF_TENANT; i++) {
         snprintf(name, sizeof(name), "r%u", i);
         assert_ok(regions_add(w->r, "red", name, w->key, 0, 8, NULL));
     }
-    REFUSED(regions_add(w->r, "red", "more", w->key, 0, 8, &err), SH_E_QUOTA, "unregister");
+    REFUSED(regions_add(w->r, "red", "more", w->key, 0, 8, &err), SH_E_QUOTA, "max-tenant-regions");
     assert_ok(regions_add(w->r, "blue", "more", w->key, 0, 8, NULL));
-    regions_remove(w->r, "red", "r7");
+    REFUSED(regions_add(w->r, "green", "more", w->key, 0, 8, &err), SH_E_QUEUEFULL, "max-regions");
+    regions_remove(w->r, "red", "r1");
     assert_ok(regions_add(w->r, "red", "more", w->key, 0, 8, NULL));
 }
 
@@ -245,7 +248,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_cut_short_is_an_error, set_up_own, tear_down),
         cmocka_unit_test_setup_teardown(a_region_in_use_outlives_its_name, set_up_own, tear_down),
         cmocka_unit_test_setup_teardown(memory_made_anew_is_registered_anew, set_up_own, tear_down),
-        cmocka_unit_test_setup_teardown(there_is_a_limit_for_a_tenant, set_up_any, tear_down),
+        cmocka_unit_test_setup_teardown(there_is_a_limit_for_a_tenant_and_for_all, set_up_any,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(off_is_off, set_up_off, tear_down),
     };
 

@@ -641,6 +641,28 @@ static void a_model_larger_than_the_device_is_refused_at_once(void **state)
     residency_free(r);
 }
 
+static void no_more_images_than_was_said(void **state)
+{
+    const struct residency_image im = {.n_blocks = 1, .tag = 1};
+    struct residency *r = NULL, *copy = NULL;
+    struct sh_err err = {0};
+    uint32_t id, last;
+
+    (void)state;
+    assert_ok(residency_new(8, &(struct residency_conf){.max_images = 2}, &r, NULL));
+    add(r, 1, 1);
+    last = add(r, 1, 1);
+    place(r, last);
+    assert_fails(residency_add(r, &im, &id, &err), SH_E_TOOBIG, &err, "max-loaded-versions");
+    assert_ok(residency_clone(r, &copy, NULL));
+    assert_int_equal(residency_held(copy, last), 1);
+    assert_ok(residency_check(copy, NULL));
+    residency_remove(r, last);
+    assert_int_equal(add(r, 1, 1), last);
+    residency_free(copy);
+    residency_free(r);
+}
+
 static void a_number_is_given_again_after_its_image_has_gone(void **state)
 {
     struct residency *r = new_residency(8, 1);
@@ -681,6 +703,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_image_that_is_whole_stays_where_it_is),
+        cmocka_unit_test(no_more_images_than_was_said),
         cmocka_unit_test(the_tail_is_evicted_and_the_head_stays),
         cmocka_unit_test(a_sticky_image_is_no_victim_and_comes_back_to_the_ring_when_it_is_not),
         cmocka_unit_test(a_minimum_is_not_taken_by_others_but_its_owner_may),

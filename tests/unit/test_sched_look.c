@@ -428,18 +428,20 @@ static void a_line_that_has_grown_too_long_is_cut(void **state)
 
 static void more_lines_than_are_taken_up_hide_what_nobody_has_heard_of(void **state)
 {
-    static struct store_place places[LINES_MAX];
+    enum { MOST = 4 * 1024 }; /* of which a look asks for 1024 */
+    static struct store_place places[MOST];
     double before = metric("shunt_view_differences_total");
 
     (void)state;
-    for (size_t i = 0; i < LINES_MAX; i++) {
+    w.conf.max_lines = MOST;
+    for (size_t i = 0; i < MOST; i++) {
         places[i] = (struct store_place){.line = add_job(1)->line, .place = w.jobs[0].place};
         places[i].line.array_id = (int64_t)i + 2;
         places[i].place.id = (int64_t)i + 1000;
         w.n_jobs = 0;
     }
     w.look.places = places;
-    w.look.n_places = LINES_MAX;
+    w.look.n_places = MOST;
     w.look.window = 1;
     world_lead();
     assert_true(w.s->jobs.lines.crowded);
@@ -448,7 +450,7 @@ static void more_lines_than_are_taken_up_hide_what_nobody_has_heard_of(void **st
     add_job(2)->line.array_id = 2; /* known, and behind its edge */
     w.jobs[1].place.line_us = INT64_MAX;
     w.look.places = places;
-    w.look.n_places = LINES_MAX;
+    w.look.n_places = MOST;
     w.look.window = 1;
     w.look.n_told = 0;
     w.one_look = true;

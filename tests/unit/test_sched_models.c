@@ -280,9 +280,10 @@ static void another_target_is_shown_anew_and_none_is_longer_than_a_day(void **st
 
 static void a_look_that_says_nothing_of_versions_or_not_all_deletes_none(void **state)
 {
-    static struct store_model many[STORE_MAX_MODELS];
+    static struct store_model many[5];
 
     (void)state;
+    w.conf.max_versions = SH_ARRAY_LEN(many);
     add_model(2, "m2");
     world_lead();
     w.says_little = true;

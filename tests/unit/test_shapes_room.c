@@ -7,7 +7,9 @@
 
 #include <stdlib.h>
 
-static struct store_env env = {.max_shapes = 1000};
+#define MOST 512u /* of all versions */
+
+static struct store_env env = {.max_shapes = 1000, .max_all_shapes = MOST};
 static struct store_shapes shapes;
 static struct model versions[2];
 
@@ -137,11 +139,11 @@ static void what_waits_to_be_compiled_for_one_tenant_leaves_room_for_others(void
     uint32_t n = 0;
 
     (void)state;
-    while (n < STORE_MAX_SHAPES && ask(&versions[0], 10 + n, true, &err) == SH_OK)
+    while (n < MOST && ask(&versions[0], 10 + n, true, &err) == SH_OK)
         n++;
     assert_int_equal(err.rc, SH_E_QUEUEFULL);
     assert_non_null(strstr(err.msg, "are being compiled"));
-    assert_in_range(n, 1, STORE_MAX_SHAPES / 2);
+    assert_in_range(n, 1, MOST / 2);
     assert_ok(ask(&versions[1], 10, true, NULL));
     shapes.first->next->phase = MODEL_READY; /* the newest of the first tenant */
     assert_ok(ask(&versions[0], 9, true, NULL));
@@ -153,13 +155,13 @@ static void what_nobody_asked_for_makes_room(void **state)
     size_t n = 0;
 
     (void)state;
-    for (uint32_t i = 0; i < STORE_MAX_SHAPES; i++)
+    for (uint32_t i = 0; i < MOST; i++)
         assert_ok(ask(&versions[0], 10 + i, false, NULL));
     for (struct model *m = shapes.first; m; m = m->next) {
         model__go(m, MODEL_READY);
         m->is_served = true;
     }
-    assert_int_equal(ask(&versions[1], 10, true, &err), SH_E_QUEUEFULL);
+    assert_fails(ask(&versions[1], 10, true, &err), SH_E_QUEUEFULL, &err, "max-loaded-shapes");
     for (const struct model *m = shapes.first; m; m = m->next) {
         n += m->phase == MODEL_GOING;
         assert_true(m->is_served == (m->phase == MODEL_READY)); /* who goes is not reported */

@@ -9,6 +9,8 @@
 #include "scheduler/peers/tenants.h"
 #include "tests/unit/sh_test.h"
 
+#define MOST 1000
+
 /* A look at the database that finds these tenants and no other. */
 static void look(struct tenants *t, uint64_t poll, struct store_tenant *rows, size_t n)
 {
@@ -20,11 +22,11 @@ static void look(struct tenants *t, uint64_t poll, struct store_tenant *rows, si
 
 static void tenants_that_are_deleted_make_room(void **state)
 {
-    struct tenants t = {.half_life_s = 3600};
+    struct tenants t = {.half_life_s = 3600, .most = MOST};
     char name[24];
 
     (void)state;
-    for (int64_t i = 1; i <= 3 * STORE_MAX_TENANTS; i++) {
+    for (int64_t i = 1; i <= 3 * MOST; i++) {
         struct store_tenant row = {.id = i, .name = name, .active = true, .memory.share = 1};
 
         snprintf(name, sizeof(name), "t%lld", (long long)i);
@@ -40,7 +42,7 @@ static void one_that_is_deleted_stays_without_rights_until_its_last_request(void
 {
     struct store_tenant rows[] = {{.id = 1, .name = "a", .active = true, .memory.share = 1},
                                   {.id = 2, .name = "b", .active = false, .memory.share = 1}};
-    struct tenants t = {.half_life_s = 3600};
+    struct tenants t = {.half_life_s = 3600, .most = MOST};
     struct tenant *a, *b, *young = NULL;
 
     (void)state;
@@ -67,7 +69,7 @@ static void limits_of_memory_are_taken_back_before_a_tenant_goes(void **state)
     for (int is_suspended = 0; is_suspended < 2; is_suspended++) {
         struct store_tenant row = {
             .id = 1, .name = "a", .active = true, .memory = {.max_bytes = 1 << 20, .share = 1}};
-        struct tenants t = {.half_life_s = 3600};
+        struct tenants t = {.half_life_s = 3600, .most = MOST};
         struct tenant *a;
 
         look(&t, 1, &row, 1);
@@ -89,7 +91,7 @@ static void limits_of_memory_are_taken_back_before_a_tenant_goes(void **state)
 static void names_have_1_to_63_characters(void **state)
 {
     char name[65];
-    struct tenants t = {.half_life_s = 3600};
+    struct tenants t = {.half_life_s = 3600, .most = MOST};
     struct store_tenant rows[] = {{.id = 1, .name = name, .active = true, .memory.share = 1},
                                   {.id = 2, .name = "b", .active = true, .memory.share = 1}};
     const struct store_view v = {.tenants = rows, .n_tenants = 2, .with_tenants = true};
@@ -114,7 +116,7 @@ static void names_have_1_to_63_characters(void **state)
 static void a_name_that_another_one_has_now_is_his(void **state)
 {
     struct store_tenant row = {.id = 1, .name = "a", .active = true, .memory.share = 1};
-    struct tenants t = {.half_life_s = 3600};
+    struct tenants t = {.half_life_s = 3600, .most = MOST};
 
     (void)state;
     look(&t, 1, &row, 1);
@@ -134,7 +136,7 @@ static void each_limit_of_memory_that_changes_is_a_change(void **state)
                                                 {.share = 0.5, .host_max_bytes = 1, .min_bytes = 1},
                                                 {.share = 1}};
     struct store_tenant row = {.id = 1, .name = "a", .active = true};
-    struct tenants t = {.half_life_s = 3600};
+    struct tenants t = {.half_life_s = 3600, .most = MOST};
 
     (void)state;
     for (size_t i = 0; i < 2 * sizeof(STEPS) / sizeof(STEPS[0]); i++) {
@@ -156,7 +158,7 @@ static void past_usage_is_of_those_that_are_there(void **state)
                                  .usage_tenant = ids,
                                  .usage_ns = ns,
                                  .n_usage = 2};
-    struct tenants t = {.half_life_s = 1};
+    struct tenants t = {.half_life_s = 1, .most = MOST};
     struct sh_err err = {0};
 
     (void)state;
@@ -172,36 +174,36 @@ static void past_usage_is_of_those_that_are_there(void **state)
 /* As many rows as are read at most: there may be more. */
 static void who_is_not_among_all_that_were_read_may_be_there(void **state)
 {
-    static struct store_tenant rows[STORE_MAX_TENANTS];
+    static struct store_tenant rows[MOST];
     struct store_tenant other = {.id = 2, .name = "b", .active = true, .memory.share = 1};
-    struct tenants t = {.half_life_s = 3600};
+    struct tenants t = {.half_life_s = 3600, .most = MOST};
     const struct store_view nothing = {.n_tenants = 0};
 
     (void)state;
-    for (size_t i = 0; i < STORE_MAX_TENANTS; i++)
+    for (size_t i = 0; i < MOST; i++)
         rows[i] = (struct store_tenant){.id = 1, .name = "a", .active = true, .memory.share = 1};
     look(&t, 1, &other, 1);
     assert_ok(tenants_merge(&t, &nothing, 2, 0, NULL));
-    look(&t, 3, rows, STORE_MAX_TENANTS);
+    look(&t, 3, rows, MOST);
     assert_int_equal(t.n, 2);
-    look(&t, 4, rows, STORE_MAX_TENANTS - 1);
+    look(&t, 4, rows, MOST - 1);
     assert_int_equal(t.n, 1);
     tenants_fini(&t);
 }
 
 static void there_are_no_more_than_so_many(void **state)
 {
-    struct tenants t = {.half_life_s = 3600};
+    struct tenants t = {.half_life_s = 3600, .most = MOST};
     struct sh_err err = {0};
     struct tenant *x;
     char name[24];
 
     (void)state;
-    for (int i = 0; i < 2 * STORE_MAX_TENANTS; i++) {
+    for (int i = 0; i < 2 * MOST; i++) {
         snprintf(name, sizeof(name), "t%06d", i);
         assert_ok(tenants_get(&t, name, &x, NULL));
     }
-    assert_fails(tenants_get(&t, "u", &x, &err), SH_E_TOOBIG, &err, "tenants");
+    assert_fails(tenants_get(&t, "u", &x, &err), SH_E_TOOBIG, &err, "--max-tenants");
     assert_ok(tenants_get(&t, name, &x, NULL));
     tenants_fini(&t);
 }

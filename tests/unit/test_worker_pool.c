@@ -194,6 +194,7 @@ static int begin(void **state)
     snprintf(R.path, sizeof(R.path), "%s:/usr/bin:/bin", R.dir);
     assert_int_equal(setenv("PATH", R.path, 1), 0);
     R.conf = (struct pool_conf){.executor = "e",
+                                .max_models = 8,
                                 .device = "cpu",
                                 .state_dir = R.dir,
                                 .n_workers = 1,
