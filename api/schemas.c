@@ -342,6 +342,8 @@ const struct api_schema API_SCHEMAS[] = {
         {"flags", S_LIST(S_TEXT())}, {"allowed", S_LIST(S_TEXT())}, {"reason", S_TEXT()},
         {"text", S_TEXT()}, {"position", S_INT()}, {"waiting", S_INT()},
         {"estimated_wait_ms", S_INT()}, {"estimated_start", S_TIME()}, {"basis", S_TEXT()},
+        {"loss_ms", S_INT(.text = "of a preemptible job on an executor: GPU time that is lost if "
+         "it gives way")},
         {"waits_for", S_LIST(S_OBJECT(MEMBERS({"executor", S_TEXT()}, {"job", S_INT()},
          {"state", S_TEXT()}, {"steps_left", S_INT()}, {"steps_per_s", S_NUM()},
          {"left_ms", S_INT()}), .needs = "executor"))},

@@ -313,6 +313,19 @@ static const char *preempted_by(const struct job *j)
     return j->state != JOB_PREEMPTED ? "" : j->is_held ? "ImagesFirst" : "Inference";
 }
 
+static void say_loss(const struct job *j, char *out, size_t size)
+{
+    const struct loss *l = &j->loss;
+    const size_t n = strlen(out);
+
+    if (j->preemptible && l->all_ns)
+        snprintf(out + n, size - n,
+                 " If it gave way, about %.1f s of GPU time would be lost: %.1f s to save it, %.1f "
+                 "s to start it again, %.1f s of the step under way.",
+                 (double)l->all_ns / SECOND_NS, (double)l->save_ns / SECOND_NS,
+                 (double)l->resume_ns / SECOND_NS, (double)l->redo_ns / SECOND_NS);
+}
+
 static void say_running(const struct query *q, char *out, size_t size)
 {
     const struct job *j = q->j;
@@ -342,6 +355,7 @@ static void say_running(const struct query *q, char *out, size_t size)
             "It may be preempted by a job of its tenant with a higher priority%s, by a tenant "
             "below its guarantee, or by one with a smaller share and fewer GPUs by its weight.",
             jobs__level(q->s, j) ? " or before it in line" : "");
+    say_loss(j, out, size);
 }
 
 /* ------------------------------------------------------------------ the answer */
@@ -426,6 +440,8 @@ static int write_answer(struct query *q, json_t **out, struct sh_err *err)
         json_object_set_new(o, "waiting", json_integer((json_int_t)q->n_order));
         json_object_set_new(o, "basis", json_string(q->basis));
     }
+    if (!waits && q->j->preemptible && q->j->loss.all_ns)
+        json_object_set_new(o, "loss_ms", json_integer(q->j->loss.all_ns / SH_MS(1)));
     if (waits && q->wait_ns != UNKNOWN)
         json_object_set_new(o, "estimated_wait_ms", json_integer(q->wait_ns / SH_MS(1)));
     *out = o;

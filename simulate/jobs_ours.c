@@ -255,6 +255,12 @@ static int64_t lasts_ns(const struct ours *o, uint32_t i)
     return j->state == SIM_RUNS ? j->left_ns : 0;
 }
 
+/* Of all its GPUs, as in decide/loss.h; no step is dropped here. */
+static int64_t loss_of_job(const struct ours *o, uint32_t i)
+{
+    return o->c->jobs[i].of.gpus * (o->c->stop_ns + cluster_start_ns(o->c, i));
+}
+
 static void set_job(struct ours *o, uint32_t i)
 {
     static const enum snap_job_state STATES[] = {
@@ -281,6 +287,7 @@ static void set_job(struct ours *o, uint32_t i)
     f.is.gpus = j->of.gpus;
     f.is.fills = holds && o->fills[i];
     f.is.lasts_ns = lasts_ns(o, i);
+    f.is.loss_ns = j->state == SIM_RUNS ? loss_of_job(o, i) : 0;
     if (!o->c->rc)
         o->c->rc = jobpool_set_job(&o->pool, &o->jobs[i], &f, &o->c->err);
 }

@@ -55,6 +55,10 @@
  * its level is above 0. A fixed job never loses its slot; so that others get what they are owed, a
  * tenant runs no more fixed jobs than its guarantee.
  *
+ * The victim. Of those that have to give way, the tenant with the greatest share gives one, of its
+ * lowest priority: the last in line of those above level 0, since one before it would take that
+ * one's slot at once; of level 0 the one whose loss is least (loss.h), then the youngest.
+ *
  * The margin. Where tenants have r slots each in the mean, one slot more or less is an r-th of what
  * a tenant has. It is worth a move when shares differ by r minimum runs, 20 at most, of r slots.
  * If one minimum run of one slot were enough, shares would cross all the time, and with them jobs.

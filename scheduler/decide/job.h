@@ -44,6 +44,7 @@
 #include "common/job.h"
 #include "scheduler/decide/jobpool.h"
 #include "scheduler/decide/lines.h"
+#include "scheduler/decide/loss.h"
 #include "scheduler/decide/past.h"
 
 #include <stdbool.h>
@@ -127,6 +128,9 @@ struct job {
     int64_t placed_ns;     /* when it was given to an executor; 0: before we led */
     int64_t since_ns;      /* start of the current run, or when we began to lead */
     int64_t since_step;    /* its step at since_ns */
+    int64_t start_ns;      /* what its last start took; 0: not known */
+    uint64_t state_bytes;  /* of its newest checkpoint; 0: none since we began to lead */
+    struct loss loss;      /* as last judged while it runs; 0: not yet */
     int64_t lost_ns;       /* when its executor disconnected, or when we began to lead */
     int64_t not_before_ns; /* back-off */
     uint64_t need_bytes;   /* device memory it needs, once there was too little; 0: unknown */

@@ -8,8 +8,6 @@
 
 /* ------------------------------------------------------------------ orders */
 
-#define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
-
 #define TENANT(node_, member) SH_TREE_OF(node_, struct jobpool_tenant, member)
 
 /* The least or the greatest of what is n's own and what its kids know. */
@@ -25,25 +23,32 @@
 static int by_line_rank(const struct jobpool_rank *x, const struct jobpool_rank *y)
 {
     if (x->priority != y->priority)
-        return ORDER(y->priority, x->priority);
-    return x->line_us != y->line_us ? ORDER(x->line_us, y->line_us) : ORDER(x->id, y->id);
+        return JOBPOOL_ORDER(y->priority, x->priority);
+    return x->line_us != y->line_us ? JOBPOOL_ORDER(x->line_us, y->line_us)
+                                    : JOBPOOL_ORDER(x->id, y->id);
 }
 
 /* Of two jobs of a tenant, or of tenants of one share. */
 static int by_way_rank(const struct jobpool_rank *x, const struct jobpool_rank *y)
 {
     if (x->priority != y->priority)
-        return ORDER(x->priority, y->priority);
-    return x->yields_us != y->yields_us ? ORDER(y->yields_us, x->yields_us) : ORDER(y->id, x->id);
+        return JOBPOOL_ORDER(x->priority, y->priority);
+    if (x->yields_us != y->yields_us)
+        return JOBPOOL_ORDER(y->yields_us, x->yields_us);
+    return x->loss_ns != y->loss_ns ? JOBPOOL_ORDER(x->loss_ns, y->loss_ns)
+                                    : JOBPOOL_ORDER(y->id, x->id);
 }
 
-/* Its place in its line alone. A job of level 0 gives way after all others of its priority, the
- * youngest first. */
+/* Its place in its line and its loss. A job of level 0 gives way after all others of its priority,
+ * the one that loses least first, of those that lose the same the youngest. Others give way in
+ * their line's order, the last one first: one before it would have its slot at once, so that both
+ * lose. */
 static struct jobpool_rank line_rank(const struct snap_job *j)
 {
     return (struct jobpool_rank){.line_us = j->line_us,
                                  .yields_us = j->level ? j->line_us : INT64_MIN,
                                  .id = j->id,
+                                 .loss_ns = j->loss_ns,
                                  .priority = j->priority};
 }
 
@@ -58,12 +63,12 @@ int jobpool__next_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y
 {
     if (x->is_below != y->is_below)
         return x->is_below ? -1 : 1;
-    return x->share != y->share ? ORDER(x->share, y->share) : by_line_rank(x, y);
+    return x->share != y->share ? JOBPOOL_ORDER(x->share, y->share) : by_line_rank(x, y);
 }
 
 int jobpool__way_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y)
 {
-    return x->share != y->share ? ORDER(y->share, x->share) : by_way_rank(x, y);
+    return x->share != y->share ? JOBPOOL_ORDER(y->share, x->share) : by_way_rank(x, y);
 }
 
 struct jobpool_rank jobpool__rank(const struct jobpool_job *j)
@@ -123,7 +128,8 @@ static int by_end_time(const struct sh_tree_node *a, const struct sh_tree_node *
     const struct jobpool_job *x = SH_TREE_OF(a, struct jobpool_job, timed);
     const struct jobpool_job *y = SH_TREE_OF(b, struct jobpool_job, timed);
 
-    return ends_ns(x) != ends_ns(y) ? ORDER(ends_ns(x), ends_ns(y)) : ORDER(x->f.is.id, y->f.is.id);
+    return ends_ns(x) != ends_ns(y) ? JOBPOOL_ORDER(ends_ns(x), ends_ns(y))
+                                    : JOBPOOL_ORDER(x->f.is.id, y->f.is.id);
 }
 
 static int by_key(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -133,15 +139,15 @@ static int by_key(const struct sh_tree_node *a, const struct sh_tree_node *b)
     const uint64_t ax = x->array ? x->array->id : 0, ay = y->array ? y->array->id : 0;
 
     if (ax != ay)
-        return ORDER(ax, ay);
+        return JOBPOOL_ORDER(ax, ay);
     if (x->array_max != y->array_max)
-        return ORDER(x->array_max, y->array_max);
+        return JOBPOOL_ORDER(x->array_max, y->array_max);
     if (x->is_fixed != y->is_fixed)
         return x->is_fixed - y->is_fixed;
     if (x->gpus != y->gpus)
-        return ORDER(x->gpus, y->gpus);
-    return x->need_bytes != y->need_bytes ? ORDER(x->need_bytes, y->need_bytes)
-                                          : ORDER(x->version, y->version);
+        return JOBPOOL_ORDER(x->gpus, y->gpus);
+    return x->need_bytes != y->need_bytes ? JOBPOOL_ORDER(x->need_bytes, y->need_bytes)
+                                          : JOBPOOL_ORDER(x->version, y->version);
 }
 
 static int by_head(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -193,8 +199,8 @@ static int by_slot_size(const struct sh_tree_node *a, const struct sh_tree_node 
     const struct jobpool_slot_facts *x = &SH_TREE_OF(a, struct jobpool_slot, by_size)->f;
     const struct jobpool_slot_facts *y = &SH_TREE_OF(b, struct jobpool_slot, by_size)->f;
 
-    return x->pool_bytes != y->pool_bytes ? ORDER(y->pool_bytes, x->pool_bytes)
-                                          : ORDER(x->index, y->index);
+    return x->pool_bytes != y->pool_bytes ? JOBPOOL_ORDER(y->pool_bytes, x->pool_bytes)
+                                          : JOBPOOL_ORDER(x->index, y->index);
 }
 
 static int by_slot_load(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -202,7 +208,8 @@ static int by_slot_load(const struct sh_tree_node *a, const struct sh_tree_node 
     const struct jobpool_slot_facts *x = &SH_TREE_OF(a, struct jobpool_slot, by_load)->f;
     const struct jobpool_slot_facts *y = &SH_TREE_OF(b, struct jobpool_slot, by_load)->f;
 
-    return x->n_runs != y->n_runs ? ORDER(x->n_runs, y->n_runs) : ORDER(x->index, y->index);
+    return x->n_runs != y->n_runs ? JOBPOOL_ORDER(x->n_runs, y->n_runs)
+                                  : JOBPOOL_ORDER(x->index, y->index);
 }
 
 static void sum_free(struct sh_tree_node *n)
@@ -211,28 +218,12 @@ static void sum_free(struct sh_tree_node *n)
         SH_TREE_OF(n, struct jobpool_slot, by_load)->f.pool_bytes);
 }
 
-/* Those that fill come first: the last to start loses least. */
-static int by_off(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    const struct snap_job *x = &SH_TREE_OF(a, struct jobpool_job, off)->f.is;
-    const struct snap_job *y = &SH_TREE_OF(b, struct jobpool_job, off)->f.is;
-    const int64_t ends_x = x->since_ns + x->lasts_ns, ends_y = y->since_ns + y->lasts_ns;
-
-    if (x->fills != y->fills)
-        return x->fills ? -1 : 1;
-    if (x->fills && x->since_ns != y->since_ns)
-        return ORDER(y->since_ns, x->since_ns);
-    if (!x->fills && ends_x != ends_y)
-        return ORDER(ends_x, ends_y);
-    return ORDER(x->id, y->id);
-}
-
 static const struct sh_tree_kind LINE = {by_line, NULL}, TIMES = {by_end_time, NULL},
                                  GROUPS = {by_key, NULL}, WANTS = {by_wants, NULL},
                                  SLOTS = {by_slot_size, NULL}, FREE = {by_slot_load, sum_free};
 const struct sh_tree_kind JOBPOOL_NEXT = {by_next, sum_next}, JOBPOOL_HEADS = {by_head, sum_heads},
                           JOBPOOL_GIVES[2] = {{by_gives_0, sum_gives_0}, {by_gives_1, sum_gives_1}},
-                          JOBPOOL_RUNS = {by_way, sum_runs}, JOBPOOL_OFF = {by_off, NULL};
+                          JOBPOOL_RUNS = {by_way, sum_runs};
 
 /* ------------------------------------------------------------------ tenants */
 
@@ -295,7 +286,8 @@ static struct jobpool_job *head_of_tenant(const struct jobpool_tenant *t, uint64
 static bool is_same_rank(const struct jobpool_rank *a, const struct jobpool_rank *b)
 {
     return a->share == b->share && a->line_us == b->line_us && a->yields_us == b->yields_us &&
-           a->id == b->id && a->priority == b->priority && a->is_below == b->is_below;
+           a->id == b->id && a->loss_ns == b->loss_ns && a->priority == b->priority &&
+           a->is_below == b->is_below;
 }
 
 static void sort_gives(struct jobpool *q, struct jobpool_tenant *t, int when)
@@ -715,8 +707,8 @@ bool jobpool_has_job(const struct jobpool_job *j, const struct jobpool_job_facts
            a->on == b->on && a->exec_bytes == b->exec_bytes && SAME(line_us) && SAME(level) &&
            SAME(id) && SAME(state) && SAME(priority) && SAME(queue_open) && SAME(model_ready) &&
            SAME(not_before_ns) && SAME(since_ns) && SAME(min_run_ns) && SAME(may_suspend) &&
-           SAME(is_fixed) && SAME(fills) && SAME(gpus) && SAME(lasts_ns) && SAME(array_max) &&
-           SAME(need_bytes) && SAME(version);
+           SAME(is_fixed) && SAME(fills) && SAME(gpus) && SAME(lasts_ns) && SAME(loss_ns) &&
+           SAME(array_max) && SAME(need_bytes) && SAME(version);
 #undef SAME
 }
 

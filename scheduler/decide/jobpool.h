@@ -5,9 +5,9 @@
  *     groups   jobs that are alike in all that could hold one back and not another
  *       line     by (priority, place in line, id)
  *   tenants  by (share, first to give way), the greatest first    who gives way
- *     running  by (priority, place in line, id), the lowest and last first
+ *     running  by (priority, place in line, loss, id), the lowest, last and least first
  *   slots    the free ones, by (runs, index)
- *   running  jobs that fill, the last to start first; then by their estimated end
+ *   running  jobs that fill, by (start, loss), the last to start first; then by their estimated end
  *   times    of those that wait for their next attempt, and those within their minimum run
  *
  * The caller sets what changes, and asks for decisions when he likes. They are the same as if all
@@ -75,6 +75,7 @@ struct jobpool_job {          /* a zeroed one is in no pool; the caller owns it 
 struct jobpool_rank { /* of a tenant, by one of its jobs: where it was put */
     double share;
     int64_t line_us, yields_us, id; /* yields_us: the greater, the sooner it gives way */
+    int64_t loss_ns;                /* the less, the sooner it does */
     int32_t priority;
     bool is_below; /* its guarantee */
 };

@@ -7,6 +7,27 @@
 
 /* ------------------------------------------------------------------ slots */
 
+/* Those that fill come first: the last to start, and of these the one that loses least. By loss
+ * before that, more would be lost in all: who gives way starts again, and others with it. */
+static int by_off(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    const struct snap_job *x = &SH_TREE_OF(a, struct jobpool_job, off)->f.is;
+    const struct snap_job *y = &SH_TREE_OF(b, struct jobpool_job, off)->f.is;
+    const int64_t ends_x = x->since_ns + x->lasts_ns, ends_y = y->since_ns + y->lasts_ns;
+
+    if (x->fills != y->fills)
+        return x->fills ? -1 : 1;
+    if (x->fills && x->since_ns != y->since_ns)
+        return JOBPOOL_ORDER(y->since_ns, x->since_ns);
+    if (x->fills && x->loss_ns != y->loss_ns)
+        return JOBPOOL_ORDER(x->loss_ns, y->loss_ns);
+    if (!x->fills && ends_x != ends_y)
+        return JOBPOOL_ORDER(ends_x, ends_y);
+    return JOBPOOL_ORDER(x->id, y->id);
+}
+
+const struct sh_tree_kind JOBPOOL_OFF = {by_off, NULL};
+
 static bool slot_is(const struct sh_tree_node *n, const void *arg)
 {
     return FREE_SLOT(n)->f.pool_bytes >= *(const uint64_t *)arg;

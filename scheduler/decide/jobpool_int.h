@@ -57,6 +57,7 @@ struct jobpool_group { /* of a tenant: jobs that are alike */
 extern const struct sh_tree_kind JOBPOOL_NEXT, JOBPOOL_OFF, JOBPOOL_HEADS, JOBPOOL_GIVES[2],
     JOBPOOL_RUNS;
 
+#define JOBPOOL_ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 #define JOBPOOL_JOB(node_) SH_TREE_OF(node_, struct jobpool_job, node)
 #define JOBPOOL_GROUP(node_) SH_TREE_OF(node_, struct jobpool_group, by_head)
 

@@ -123,6 +123,7 @@ struct snap_job {
     bool is_fixed;         /* never suspended for another job */
     bool fills;            /* it was started before a job of several GPUs that goes first */
     uint32_t gpus;         /* that it has at once; 0: one */
+    int64_t loss_ns;       /* while it runs: loss_rank_ns(), if it gave way (loss.h) */
     int64_t lasts_ns;      /* how long it is expected to run, from since_ns; 0: unknown */
     uint32_t array;        /* 1 to n_arrays; 0: in no array with a limit */
     uint32_t array_max;    /* most of its jobs at once */

@@ -155,15 +155,19 @@ void jobs__requeue(struct sched *s, struct job *j, const char *reason)
 
 void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why)
 {
+    const double loss_s = (double)j->loss.all_ns / 1e9;
+    char text[120];
+
     jobs__touch(s, j);
     if (!jobs__exec(s, j))
         return;
-    SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=%s", j->id, j->tenant,
-            decide_reason_name(why));
+    SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=%s loss_s=%.1f", j->id, j->tenant,
+            decide_reason_name(why), loss_s);
     j->stopping = true;
     sh_strlcpy(j->reason, decide_reason_name(why), sizeof(j->reason));
     sched_count("preempt", j->reason);
-    jobs__stop(s, j, MSG_JOB_HOW_SUSPEND, j->reason);
+    snprintf(text, sizeof(text), "%s, which loses about %.1f s of GPU time", j->reason, loss_s);
+    jobs__stop(s, j, MSG_JOB_HOW_SUSPEND, loss_s > 0 ? text : j->reason);
 }
 
 static bool runs(const struct job *j)
@@ -435,6 +439,7 @@ static void follow_report(struct sched *s, struct job *j, enum job_state to)
         return;
     if (to == JOB_RUNNING && j->state == JOB_STARTING) {
         j->since_ns = sh_clock_ns();
+        j->start_ns = j->placed_ns ? j->since_ns - j->placed_ns : 0;
         j->since_step = j->progress.step;
     }
     jobs__change(s, j, to, to != JOB_PREEMPTED ? "" : j->is_held ? "ImagesFirst" : "Inference");
@@ -487,6 +492,8 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
         break;
     case MSG_JOB_RUNNING:
         follow_report(s, j, JOB_RUNNING);
+        if (!j->loss.all_ns)
+            jobs__judge_loss(s, j);
         break;
     case MSG_JOB_PREEMPTED:
         j->is_held = strcmp(m->msg, "ImagesFirst") == 0;
@@ -565,6 +572,8 @@ void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_ch
         return;
     }
     j->checkpoint_step = SH_MAX(j->checkpoint_step, m->step);
+    j->state_bytes = m->bytes;
+    jobs__judge_loss(s, j);
     jobs__touch(s, j);
     jobs__flush(s, j);
 }

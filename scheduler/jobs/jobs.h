@@ -104,6 +104,8 @@ void jobs__untouch(struct job *j);
 /* Judges how much device time it takes in all: where its level may have changed, and not at each
  * report, so that jobs that take much the same do not go before each other in turns. */
 void jobs__judge(struct job *j);
+/* Judges what is lost if it gives way: when it starts to run, and at checkpoints. */
+void jobs__judge_loss(const struct sched *s, struct job *j);
 /* By the device time that it takes, or has had (lines.h). */
 uint32_t jobs__level(const struct sched *s, const struct job *j);
 int64_t jobs__handicap_us(const struct sched *s, const struct job *j);

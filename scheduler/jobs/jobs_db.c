@@ -169,6 +169,7 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
     j->attempt = SH_MAX(j->attempt, 1u);
     j->starting_write = true;
     j->sent = j->stopping = false;
+    j->loss = (struct loss){.all_ns = 0};
     j->lost_ns = j->since_ns = j->placed_ns = sh_clock_ns();
     if (j->last_executor[0] && strcmp(j->last_executor, e->info.name) != 0) {
         sched_count("move", "FirstFree");

@@ -65,6 +65,20 @@ void jobs__judge(struct job *j)
     j->takes_ns = j->progress.busy_ns + job_least_left_ns(j);
 }
 
+void jobs__judge_loss(const struct sched *s, struct job *j)
+{
+    const struct exec *e = execs_find(&s->execs, j->executor);
+
+    j->loss = loss_of(&(struct loss_facts){
+        .gpus = j->gpus,
+        .state_bytes = j->state_bytes,
+        .copy_ns_per_byte = e ? e->ns_per_byte : 0,
+        .disk_bytes_per_s = e ? e->state.disk_bytes_per_s : 0,
+        .start_ns = j->start_ns,
+        .steps_per_s =
+            j->step_samples > 0 ? j->progress.samples_per_s / (double)j->step_samples : 0});
+}
+
 uint32_t jobs__level(const struct sched *s, const struct job *j)
 {
     return lines_level(job_takes_ns(j), SH_MS(s->conf->level_ms));
@@ -141,6 +155,7 @@ bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_f
                .array_max = j->array_max,
                .version = fit_version(s, j),
                .need_bytes = j->need_bytes,
+               .loss_ns = state == SNAP_RUNNING ? loss_rank_ns(&j->loss) : 0,
                .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED},
         .tenant = &t->pooled,
         .array = j->array_max ? (uint64_t)j->array_id : 0,

@@ -202,7 +202,7 @@ static bool scan_keeps_longer(const struct scan *p, const struct snap_job *a,
         return a->level == 0;
     if (a->level && a->line_us != b->line_us)
         return a->line_us < b->line_us;
-    return a->id < b->id;
+    return a->loss_ns != b->loss_ns ? a->loss_ns > b->loss_ns : a->id < b->id;
 }
 
 /* Those that give way to `want` now, or later; the first of them, and by what right. */

@@ -122,8 +122,14 @@ static void those_that_fill_give_way_at_once_and_only_all_that_are_needed(void *
     w.tenants[1].usage_ns = 1e9; /* it is behind in the order, and far from a margin */
     add_gang(&w, 0, 2);
     world_decide(&w);
-    assert_int_equal(count(&w, DECISION_SUSPEND), 1); /* one is free; the last one loses least */
+    assert_int_equal(count(&w, DECISION_SUSPEND), 1); /* one is free; the last one goes first */
     assert_int_equal(about(&w, DECISION_SUSPEND, a)->reason, DECIDE_GANG);
+    b->since_ns = a->since_ns; /* of two that started together, the one that loses least */
+    a->loss_ns = 200 * MS;
+    b->loss_ns = 100 * MS;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_SUSPEND), 1);
+    assert_int_equal(about(&w, DECISION_SUSPEND, b)->reason, DECIDE_GANG);
     w.jobs[3].gpus = 4; /* not all would be there: nobody gives way */
     world_decide(&w);
     assert_int_equal(count(&w, DECISION_SUSPEND), 0);

@@ -2,6 +2,7 @@
  * one could wait behind those that came after it, and slots could move between tenants for ever. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
 /* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o */
+#include "common/mem.h"
 #include "tests/unit/decide_world.h"
 
 static void a_job_that_has_had_much_gives_way_to_one_of_its_tenant_that_goes_before_it(void **state)
@@ -53,6 +54,39 @@ static void of_a_tenant_that_gives_a_slot_the_job_that_is_last_in_line_loses_it(
     assert_int_equal(count(&w, DECISION_SUSPEND), 1);
     assert_int_equal(nth(&w, DECISION_SUSPEND, 0)->job, 1);
     decisions_fini(&w.out);
+}
+
+/* Jobs of level 0 do not give way to each other, so nothing follows from which of them it is. */
+static void of_level_0_the_job_that_loses_least_gives_way(void **state)
+{
+    static const struct {
+        int64_t loss_ms[3];
+        int32_t priority[3];
+        uint32_t level[3], victim;
+    } CASES[] = {{{300, 100, 200}, {0, 0, 0}, {0, 0, 0}, 1},
+                 {{200, 200, 200}, {0, 0, 0}, {0, 0, 0}, 2},  /* the youngest */
+                 {{300, 100, 200}, {0, 1, 0}, {0, 0, 0}, 2},  /* of the lowest priority */
+                 {{300, 100, 200}, {0, 0, 0}, {1, 0, 0}, 0}}; /* it is behind them in line */
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct world w;
+
+        world_init(&w, 3);
+        w.tenants[0].usage_ns = 1000e9;
+        for (uint32_t k = 0; k < 3; k++) {
+            struct snap_job *j = add_running(&w, 0, k, 60000);
+
+            j->loss_ns = CASES[i].loss_ms[k] * MS;
+            j->priority = CASES[i].priority[k];
+            j->level = CASES[i].level[k];
+        }
+        add_job(&w, 1);
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_SUSPEND), 1);
+        assert_int_equal(nth(&w, DECISION_SUSPEND, 0)->job, CASES[i].victim);
+        decisions_fini(&w.out);
+    }
 }
 
 static void who_waits_behind_one_of_its_tenant_that_has_had_less_is_told_so(void **state)
@@ -125,6 +159,7 @@ int main(void)
         cmocka_unit_test(
             a_job_that_has_had_much_gives_way_to_one_of_its_tenant_that_goes_before_it),
         cmocka_unit_test(of_a_tenant_that_gives_a_slot_the_job_that_is_last_in_line_loses_it),
+        cmocka_unit_test(of_level_0_the_job_that_loses_least_gives_way),
         cmocka_unit_test(who_waits_behind_one_of_its_tenant_that_has_had_less_is_told_so),
         cmocka_unit_test(who_waits_behind_the_next_is_told_so_as_well),
         cmocka_unit_test(who_has_as_many_slots_takes_none_by_its_share_and_the_next_may),

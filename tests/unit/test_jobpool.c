@@ -90,6 +90,7 @@ static void put_on(struct world *w, struct snap_job *j, uint32_t e)
     j->state = STATES[below(w, 6)];
     j->may_suspend = j->state == SNAP_RUNNING && !one_in(w, 8);
     j->since_ns = w->in.now_ns - (int64_t)below(w, 60) * 1000 * MS;
+    j->loss_ns = below(w, 4);
     j->exec = e;
     w->execs[e].job = (uint32_t)(j - w->jobs);
 }
@@ -270,16 +271,20 @@ static void change_job(struct life *l, size_t i)
         j->state = SNAP_RUNNING;
         j->may_suspend = true;
         j->since_ns = l->w.in.now_ns;
+        j->loss_ns = below(&l->w, 4);
     } else if (j->state == SNAP_LEFT) {
         l->is_there[i] = false;
     } else if (j->state == SNAP_RUNNING && one_in(&l->w, 3)) {
         j->may_suspend = !j->may_suspend;
+    } else if (j->state == SNAP_RUNNING && one_in(&l->w, 3)) {
+        j->loss_ns = below(&l->w, 4);
     } else if (j->state == SNAP_RUNNING && one_in(&l->w, 3)) {
         j->level++;
         j->line_us += below(&l->w, 20);
     } else { /* it ends, or waits again */
         j->state = one_in(&l->w, 2) ? SNAP_LEFT : SNAP_QUEUED;
         j->line_us = 20;
+        j->loss_ns = 0;
         leave_exec(l, i);
     }
     set_job(l, i);

@@ -46,7 +46,8 @@ static void it_stops_by(const char *rule, enum msg_job_how how)
     const struct sh_msg *m = hear(&x, MSG_JOB_STOP);
 
     assert_int_equal(m->u.job_stop.how, how);
-    assert_string_equal(m->u.job_stop.why, rule);
+    assert_int_equal(strncmp(m->u.job_stop.why, rule, strlen(rule)), 0);
+    assert_true(strcspn(m->u.job_stop.why, ", ") == strlen(rule));
 }
 
 static void who_gives_way_hears_the_rule_and_it_is_counted(void **state)
@@ -74,6 +75,42 @@ static void who_gives_way_hears_the_rule_and_it_is_counted(void **state)
     look_again();
     hear(&y, MSG_JOB_START);
     assert_true(decided("move", "FirstFree") == moved + 1);
+}
+
+/* Its start took 7 s, its state has 2 GB, of which the link takes 10 a second and the disk 1, and
+ * of 10 steps a second half a one is lost: 0.2 + 2 + 7 + 0.05 s. */
+static void what_is_lost_is_told_before_and_when_it_gives_way(void **state)
+{
+    const char *text;
+    json_t *o = NULL;
+
+    (void)state;
+    start();
+    say(&x, &(struct sh_msg){.type = MSG_EXEC_STATE, .u.exec_state = {.disk_bytes_per_s = 1e9}});
+    job_of(5)->step_samples = 8;
+    stay(7 * SECOND);
+    phase(MSG_JOB_RUNNING);
+    assert_int_equal(job_of(5)->loss.all_ns, 7 * SECOND);
+    say(&x, &(struct sh_msg){
+                .type = MSG_JOB_STATE,
+                .u.job_state = {
+                    .job = 5, .attempt = 1, .state = MSG_JOB_RUNNING, .samples_per_s = 80}});
+    say(&x, &(struct sh_msg){.type = MSG_JOB_CHECKPOINT,
+                             .u.job_checkpoint = {.job = 5,
+                                                  .attempt = 1,
+                                                  .step = 3,
+                                                  .path = "5/c",
+                                                  .digest = "d",
+                                                  .bytes = 2000000000}});
+    assert_int_equal(job_of(5)->loss.all_ns, 9250 * MS);
+    assert_ok(explain_job(w.s, 5, &o, NULL));
+    text = json_string_value(json_object_get(o, "text"));
+    assert_non_null(strstr(text, "about 9.2 s of GPU time would be lost: 2.2 s to save it, 7.0 s"));
+    assert_int_equal(json_integer_value(json_object_get(o, "loss_ms")), 9250);
+    json_decref(o);
+    jobs_suspend(w.s, job_of(5), DECIDE_FAIR_SHARE);
+    assert_string_equal(hear(&x, MSG_JOB_STOP)->u.job_stop.why,
+                        "FairShare, which loses about 9.2 s of GPU time");
 }
 
 static void what_a_client_wished_is_the_rule(void **state)
@@ -321,6 +358,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(who_gives_way_hears_the_rule_and_it_is_counted),
+        TEST(what_is_lost_is_told_before_and_when_it_gives_way),
         cmocka_unit_test(what_a_client_wished_is_the_rule),
         TEST(what_ends_a_job_or_takes_it_from_an_executor_has_a_name),
         TEST(a_wait_is_counted_when_its_reason_changes),
