@@ -117,8 +117,8 @@ int onnx_build_mark(Onnx__NodeProto *n, const char *name, struct sh_err *err)
     return SH_OK;
 }
 
-int onnx_build_places(struct onnx_build *b, uint32_t i, const char *of, int64_t axis,
-                      int64_t *index, size_t n)
+int onnx_build_places(struct onnx_build *b, uint32_t i, const char *out, const char *of,
+                      int64_t axis, int64_t *index, size_t n)
 {
     const char *t = b->g->initializer[i]->name;
     char *name = NULL, *copy = NULL;
@@ -127,7 +127,7 @@ int onnx_build_places(struct onnx_build *b, uint32_t i, const char *of, int64_t 
     if (!rc)
         rc = sh_strdup(name, &copy, b->err);
     if (!rc)
-        rc = onnx_build_node(b, "Gather", of, name, t, axis);
+        rc = onnx_build_node(b, "Gather", of, name, out ? out : t, axis);
     free(name);
     if (rc) {
         free(copy);

@@ -25,9 +25,10 @@ int onnx_build_mark(Onnx__NodeProto *n, const char *name, struct sh_err *err);
 /* t = op(of, the axes of t), of Expand or Reshape. */
 int onnx_build_shaped(struct onnx_build *b, const char *op, const char *of,
                       const Onnx__TensorProto *t);
-/* Initializer i of the file becomes those of `of` at n places along the axis. TAKES index. */
-int onnx_build_places(struct onnx_build *b, uint32_t i, const char *of, int64_t axis,
-                      int64_t *index, size_t n);
+/* Initializer i of the file becomes those of `of` at n places along the axis; out: what these are
+ * called, NULL: as it. TAKES index. */
+int onnx_build_places(struct onnx_build *b, uint32_t i, const char *out, const char *of,
+                      int64_t axis, int64_t *index, size_t n);
 /* It keeps its n F32 numbers, under a name by which training it is refused (onnx_again.h). */
 int onnx_build_refused(struct onnx_build *b, uint32_t i, const void *data, size_t n);
 /* The new nodes come before all others: files have nodes in the order of their use. What is gone

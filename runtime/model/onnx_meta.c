@@ -171,6 +171,16 @@ bool onnx_is_shifted(const Onnx__ValueInfoProto *v, const struct param_kinds *ki
     return is;
 }
 
+bool onnx_is_part(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,
+                  char param[static PARAM_FORM_NAME])
+{
+    char *from = onnx_folded_from(v);
+    const bool is = from && param_form_part(v->name, from, kinds, param);
+
+    free(from);
+    return is;
+}
+
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *from = onnx_folded_from(v);

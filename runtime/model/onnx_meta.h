@@ -35,6 +35,9 @@ bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *k
 /* Is a constant a parameter and numbers of the code that were added to it? Which one. */
 bool onnx_is_shifted(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,
                      char param[static PARAM_FORM_NAME]);
+/* Is it some numbers of one parameter, each once? Which one. */
+bool onnx_is_part(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,
+                  char param[static PARAM_FORM_NAME]);
 /* Is it one parameter, moved and repeated? */
 bool onnx_is_repeated(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* It is zeros: is it so for any parameters that it was computed of? */

@@ -79,20 +79,6 @@ static bool are_same(struct parts *p, const struct along *l, const uint8_t *a, s
     return same && p->compared < MAX_COMPARED;
 }
 
-/* Do the end of one and the beginning of the other have the same numbers? */
-static bool do_parts_overlap(struct parts *p, const struct along *l, const struct part *a,
-                             const struct part *b)
-{
-    const struct along back = {l->axis, l->outer, l->inner, l->many, l->few};
-    bool is = false;
-
-    for (size_t n = SH_MIN(l->few, l->many) - 1; n > 0 && !is; n--)
-        is = n * l->inner * l->outer >= MIN_ELEMENTS * sizeof(float) &&
-             (are_same(p, l, a->data, l->few - n, b->data, 0, n) ||
-              are_same(p, &back, b->data, l->many - n, a->data, 0, n));
-    return is;
-}
-
 /* a becomes what lies in b from `at` on. */
 static int gather_part(struct parts *p, const struct part *a, const struct part *b,
                        const struct along *l, size_t at)
@@ -103,54 +89,22 @@ static int gather_part(struct parts *p, const struct part *a, const struct part 
         return SH_FAIL(p->b.err, SH_E_NOMEM, "could not allocate %zu places", l->few);
     for (size_t i = 0; i < l->few; i++)
         index[i] = (int64_t)(at + i);
-    return onnx_build_places(&p->b, a->of, b->t->name, (int64_t)l->axis, index, l->few);
-}
-
-static int refuse_part(struct parts *p, const struct part *a)
-{
-    return onnx_build_refused(&p->b, a->of, a->data, a->n);
-}
-
-/* Of as many: their ends may overlap along any axis. */
-static bool overlap_somewhere(struct parts *p, const struct part *a, const struct part *b)
-{
-    bool is = false;
-
-    for (size_t k = 0; k < a->t->n_dims && !is; k++) {
-        struct along l = {.axis = k, .outer = 1, .inner = sizeof(float)};
-
-        for (size_t i = 0; i < a->t->n_dims; i++)
-            *(i < k ? &l.outer : i > k ? &l.inner : &l.few) *= i == k ? 1 : (size_t)a->t->dims[i];
-        l.few = l.many = (size_t)a->t->dims[k];
-        is = do_parts_overlap(p, &l, a, b);
-    }
-    return is;
-}
-
-static bool have_same_axes(const struct part *a, const struct part *b)
-{
-    return a->t->n_dims == b->t->n_dims &&
-           memcmp(a->t->dims, b->t->dims, a->t->n_dims * sizeof(*a->t->dims)) == 0;
+    return onnx_build_places(&p->b, a->of, NULL, b->t->name, (int64_t)l->axis, index, l->few);
 }
 
 static int look_at_part(struct parts *p, const struct part *a, const struct part *b)
 {
-    const bool is_said = a->param[0];
     struct along l;
     size_t at = 0;
 
     if (a == b || a->is_whole || p->b.gone[a->of] || p->b.gone[b->of] ||
         strcmp(a->param, b->param) != 0)
         return SH_OK;
-    if (is_said && a < b && have_same_axes(a, b))
-        return overlap_somewhere(p, a, b) ? refuse_part(p, a) : SH_OK;
     if (!find_axis(a->t, b->t, &l) || l.few > l.many)
         return SH_OK;
     while (at + l.few <= l.many && !are_same(p, &l, a->data, 0, b->data, at, l.few))
         at++;
-    if (at + l.few <= l.many)
-        return gather_part(p, a, b, &l, at);
-    return is_said && do_parts_overlap(p, &l, a, b) ? refuse_part(p, a) : SH_OK;
+    return at + l.few <= l.many ? gather_part(p, a, b, &l, at) : SH_OK;
 }
 
 /* ---------------------------------------------------------------- which there are */

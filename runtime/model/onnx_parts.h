@@ -9,9 +9,8 @@
  * pos[:, :9] and pos[:, :6]. Trained, they would go different ways. So a constant whose numbers are
  * those of another one from some place on, along one axis, is taken from that: of PyTorch's newer
  * exporter if it says that both are of one parameter, of the older one if no formula gives the
- * numbers. Where two of one parameter only overlap, one is called "NAME@factor", and training is
- * refused until somebody says what it is (onnx_again.h). Equal numbers prove nothing. The same file
- * always gives the same names. Fails: SH_E_NOMEM. */
+ * numbers. Where two of one parameter only overlap, onnx_shared.h says what they are. Equal
+ * numbers prove nothing. The same file always gives the same names. Fails: SH_E_NOMEM. */
 int onnx_parts(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                struct sh_err *err);
 

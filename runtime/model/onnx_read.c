@@ -312,6 +312,9 @@ static int read_kinds(struct reader *r)
             else
                 r->g->values[v].said = GRAPH_SAID_PARAM;
         }
+        if (!r->g->values[v].said && onnx_is_part(g->value_info[i], &r->kinds, param) &&
+            !has_other_place(r, &mentions, param)) /* whatever its numbers: zeros, a formula's */
+            r->g->values[v].said = GRAPH_SAID_PARAM;
         if (is_zero_constant(&r->g->values[v]) && onnx_is_of_zeros(g->value_info[i], &r->kinds)) {
             r->g->values[v].said = GRAPH_SAID_BUFFER;
             r->g->values[v].is_computed = false;

@@ -6,8 +6,10 @@
 #include "runtime/model/onnx_build.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
+#include "runtime/model/onnx_union.h"
 #include "runtime/model/param_rules.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define MAX_ELEMENTS ((size_t)1 << 26) /* of one that is looked at, */
@@ -17,22 +19,12 @@
 #define MIN_SHARED 2                     /* numbers, and */
 #define SHARED_PART 8                    /* one in so many of the smaller one */
 
-struct taken {
-    const Onnx__TensorProto *t; /* BORROWED, as the next */
-    const uint8_t *data;        /* unaligned */
-    size_t n;
-    uint32_t of;   /* initializer */
-    bool is_whole; /* the parameter itself */
-    bool is_drawn; /* by numbers that no formula gives: equal ones prove something */
-    char param[PARAM_FORM_NAME];
-};
-
 struct sharing {
     struct onnx_build b;
     struct onnx_source *source;
     const struct param_kinds *kinds;
-    struct names said; /* value_info, by name */
-    struct taken *all; /* OWNED */
+    struct names said;      /* value_info, by name */
+    struct onnx_taken *all; /* OWNED */
     size_t n, compared;
 };
 
@@ -44,7 +36,8 @@ struct along {
     size_t rows, of;           /* along it, of the one and of the other */
 };
 
-static bool read_along(const struct taken *a, const struct taken *b, size_t axis, struct along *out)
+static bool read_along(const struct onnx_taken *a, const struct onnx_taken *b, size_t axis,
+                       struct along *out)
 {
     *out = (struct along){.axis = axis, .outer = 1, .inner = sizeof(float)};
     if (a->t->n_dims != b->t->n_dims)
@@ -94,7 +87,8 @@ static bool find_rows(struct sharing *s, const struct along *l, const uint8_t *a
 }
 
 /* a becomes rows of b, if it is such. */
-static int take_rows(struct sharing *s, const struct taken *a, const struct taken *b, bool *done)
+static int take_rows(struct sharing *s, const struct onnx_taken *a, const struct onnx_taken *b,
+                     bool *done)
 {
     int rc = SH_OK;
 
@@ -110,7 +104,7 @@ static int take_rows(struct sharing *s, const struct taken *a, const struct take
             return SH_FAIL(s->b.err, SH_E_NOMEM, "could not allocate %zu places", l.rows);
         if (find_rows(s, &l, a->data, b->data, index)) {
             *done = true;
-            rc = onnx_build_places(&s->b, a->of, b->t->name, (int64_t)k, index, l.rows);
+            rc = onnx_build_places(&s->b, a->of, NULL, b->t->name, (int64_t)k, index, l.rows);
         } else {
             free(index);
         }
@@ -126,7 +120,7 @@ static int by_bits(const void *a, const void *b)
 }
 
 /* The numbers that differ, sorted; NULL: no memory. OWNED */
-static uint8_t *sort_numbers(const struct taken *a, size_t *n)
+static uint8_t *sort_numbers(const struct onnx_taken *a, size_t *n)
 {
     const size_t size = sizeof(float);
     uint8_t *sorted = malloc(a->n * size);
@@ -142,9 +136,20 @@ static uint8_t *sort_numbers(const struct taken *a, size_t *n)
     return sorted;
 }
 
-static int share_numbers(struct sharing *s, const struct taken *a, const struct taken *b, bool *out)
+/* So many numbers of n and of m are equal by chance, or fewer. 0: one is, in a file of 2^10. */
+static double equal_by_chance(const struct onnx_taken *a, const struct onnx_taken *b, size_t n,
+                              size_t m)
 {
-    size_t n = 0, m = 0, shared = 0;
+    const int bits = SH_MIN(onnx_union_bits(a->data, a->n), onnx_union_bits(b->data, b->n));
+    const double mean = ldexp((double)n * (double)m, -bits);
+
+    return mean < ldexp(1, -10) ? 0 : mean + 4 * sqrt(mean) + 1;
+}
+
+static int share_numbers(struct sharing *s, const struct onnx_taken *a, const struct onnx_taken *b,
+                         bool *out)
+{
+    size_t n = 0, m = 0, shared = 0, telling = 0;
     uint8_t *x, *y;
 
     *out = false;
@@ -155,30 +160,69 @@ static int share_numbers(struct sharing *s, const struct taken *a, const struct 
     y = sort_numbers(b, &m);
     for (size_t i = 0, k = 0; x && y && i < n && k < m;) {
         const int order = by_bits(x + i * sizeof(float), y + k * sizeof(float));
+        const double one = 4096 * (double)param_number(x, (int64_t)i);
 
         shared += order == 0;
+        telling += order == 0 && one != trunc(one);
         i += order <= 0;
         k += order >= 0;
     }
-    *out = shared >= MIN_SHARED && shared >= SH_MIN(n, m) / SHARED_PART;
+    *out = (shared >= MIN_SHARED && shared >= SH_MIN(n, m) / SHARED_PART) ||
+           (double)telling > equal_by_chance(a, b, n, m);
     free(x);
     free(y);
     return x && y ? SH_OK : SH_FAIL(s->b.err, SH_E_NOMEM, "could not allocate numbers to compare");
 }
 
-/* b comes before a in the list, and stays. */
-static int look_at_two(struct sharing *s, const struct taken *a, const struct taken *b)
-{
-    bool done = false, shared = false;
-    int rc;
+/* ---------------------------------------------------------------- two of one parameter */
 
-    if (a->is_whole || s->b.gone[a->of] || s->b.gone[b->of] || strcmp(a->param, b->param) != 0 ||
-        !b->is_drawn)
-        return SH_OK;
-    rc = take_rows(s, a, b, &done);
-    if (!rc && !done)
+static bool are_of_one(const struct onnx_taken *a, const struct onnx_taken *b)
+{
+    return strcmp(a->param, b->param) == 0 && b->is_drawn;
+}
+
+/* Of which one has numbers of the other, and no union says which. */
+static int refuse_sharing(struct sharing *s, const struct onnx_taken *a, const struct onnx_taken *b)
+{
+    const struct onnx_taken *it = s->b.gone[a->of] ? b : a;
+    bool shared = false;
+    int rc = SH_OK;
+
+    if (!s->b.gone[it->of] && !it->is_whole)
         rc = share_numbers(s, a, b, &shared);
-    return !rc && shared ? onnx_build_refused(&s->b, a->of, a->data, a->n) : rc;
+    return !rc && shared ? onnx_build_refused(&s->b, it->of, it->data, it->n) : rc;
+}
+
+/* Rows of what the file has whole. */
+static int look_at_whole(struct sharing *s, const struct onnx_taken *a, const struct onnx_taken *b)
+{
+    bool done;
+
+    return b->is_whole && !a->is_whole && !s->b.gone[a->of] && are_of_one(a, b)
+               ? take_rows(s, a, b, &done)
+               : SH_OK;
+}
+
+/* Before unions are made: two that share numbers, but no rows. */
+static int look_at_unions(struct sharing *s, const struct onnx_taken *a, const struct onnx_taken *b)
+{
+    return a->places && b->places && a->cluster != b->cluster && are_of_one(a, b)
+               ? refuse_sharing(s, a, b)
+               : SH_OK;
+}
+
+/* b comes before a in the list, and stays, or is taken from a union. */
+static int look_at_two(struct sharing *s, const struct onnx_taken *a, const struct onnx_taken *b)
+{
+    bool done = false;
+    int rc = SH_OK;
+
+    if (a->is_whole || !are_of_one(a, b) || (s->b.gone[b->of] && !b->places) ||
+        (s->b.gone[a->of] && !a->places) || (a->places && b->places))
+        return SH_OK;
+    if (!a->places)
+        rc = take_rows(s, a, b, &done);
+    return rc || done ? rc : refuse_sharing(s, a, b);
 }
 
 /* ---------------------------------------------------------------- which there are */
@@ -205,7 +249,7 @@ static bool read_one_param(const char *list, const struct param_kinds *kinds,
 
 /* What parameter an initializer is of; false: of none, of several, or nothing says so. A table of
  * rows is of what its rows were taken for. */
-static bool read_param(const struct sharing *s, const char *name, struct taken *out)
+static bool read_param(const struct sharing *s, const char *name, struct onnx_taken *out)
 {
     const char *end = strrchr(name, '@');
     const size_t n = end && strcmp(end, "@rows") == 0 ? (size_t)(end - name) : strlen(name);
@@ -228,7 +272,7 @@ static bool read_param(const struct sharing *s, const char *name, struct taken *
 /* Whole ones first, larger ones before smaller ones. */
 static int by_size(const void *a, const void *b)
 {
-    const struct taken *x = a, *y = b;
+    const struct onnx_taken *x = a, *y = b;
 
     if (x->is_whole != y->is_whole)
         return x->is_whole ? -1 : 1;
@@ -244,9 +288,9 @@ static void find_taken(struct sharing *s)
 
     for (uint32_t i = 0; i < s->b.n_file; i++) {
         const Onnx__TensorProto *t = g->initializer[i];
-        struct taken *a = &s->all[s->n];
+        struct onnx_taken *a = &s->all[s->n];
 
-        *a = (struct taken){.t = t, .of = i};
+        *a = (struct onnx_taken){.t = t, .of = i};
         a->n = t->name && t->n_dims > 0 ? onnx_tensor_floats(t, MAX_ELEMENTS) : 0;
         if (a->n >= MIN_SHARED && read_param(s, t->name, a))
             s->n++;
@@ -272,7 +316,7 @@ static int keep_several(struct sharing *s)
             rc = names_put_first(&first, s->all[i].param, (uint32_t)i, s->b.err);
     }
     for (size_t i = 0; i < s->n && !rc && n < MAX_TAKEN; i++) {
-        struct taken a = s->all[i];
+        struct onnx_taken a = s->all[i];
 
         a.data = several[i] ? onnx_tensor_look(a.t, s->source) : NULL;
         a.is_drawn = a.data && param_is_scattered(a.data, (int)a.t->n_dims, a.t->dims);
@@ -285,9 +329,22 @@ static int keep_several(struct sharing *s)
     return rc;
 }
 
+static int look_at_pairs_of(struct sharing *s,
+                            int (*look)(struct sharing *s, const struct onnx_taken *a,
+                                        const struct onnx_taken *b))
+{
+    int rc = SH_OK;
+
+    for (size_t i = 1; i < s->n && !rc; i++)
+        for (size_t k = 0; k < i && !rc; k++)
+            rc = look(s, &s->all[i], &s->all[k]);
+    return rc;
+}
+
 int onnx_shared(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                 struct sh_err *err)
 {
+    struct onnx_union *unions = NULL;
     struct sharing s = {.source = source, .kinds = kinds};
     const Onnx__GraphProto *g = m->graph;
     int rc;
@@ -307,13 +364,21 @@ int onnx_shared(Onnx__ModelProto *m, struct onnx_source *source, const struct pa
         find_taken(&s);
         rc = keep_several(&s);
     }
-    if (!rc)
+    if (!rc) {
         qsort(s.all, s.n, sizeof(*s.all), by_size);
-    for (size_t i = 1; i < s.n && !rc; i++)
-        for (size_t k = 0; k < i && !rc; k++)
-            rc = look_at_two(&s, &s.all[i], &s.all[k]);
+        rc = look_at_pairs_of(&s, look_at_whole);
+    }
+    if (!rc)
+        rc = onnx_union_find(s.all, s.n, &s.b, &unions);
+    if (!rc)
+        rc = look_at_pairs_of(&s, look_at_unions);
+    if (!rc)
+        rc = onnx_union_build(unions, &s.b);
+    if (!rc)
+        rc = look_at_pairs_of(&s, look_at_two);
     if (!rc)
         rc = onnx_build_finish(&s.b);
+    onnx_union_free(unions);
     onnx_build_fini(&s.b);
     names_fini(&s.said);
     free(s.all);

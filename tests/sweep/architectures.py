@@ -16,6 +16,7 @@ import arch_generative
 import arch_nets
 import arch_papers
 import arch_pictures
+import arch_places
 import arch_plain
 import arch_recurrent
 import arch_sequences
@@ -35,7 +36,7 @@ ALL = {**arch_torchvision.ALL, **arch_timm.ALL, **arch_transformers.ALL, **arch_
        **arch_buffers.ALL, **arch_nets.ALL, **arch_generative.ALL, **arch_recurrent.ALL,
        **arch_tables.ALL, **arch_users.ALL, **arch_fresh.ALL, **arch_fresh_more.ALL,
        **arch_fresh_named.ALL, **arch_brought.ALL,
-       **arch_brought_named.ALL, **arch_drawn.ALL, **arch_views.ALL}
+       **arch_brought_named.ALL, **arch_drawn.ALL, **arch_views.ALL, **arch_places.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}
