@@ -70,6 +70,7 @@ struct table {
 
 /* Protects growing of the tables. Nothing else is called while it is held but malloc. */
 static pthread_mutex_t grow_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool is_process_ready;
 static struct table tables[SH_N_METRICS];
 
 /* ---------------------------------------------------------------- labels */
@@ -693,4 +694,14 @@ void sh_metrics_print_docs(struct sh_buf *out)
         put_procs(row->procs, out);
         sh_buf_printf(out, NULL, " | %s |\n", row->help);
     }
+}
+
+void sh_metrics_set_ready(bool is_ready)
+{
+    atomic_store(&is_process_ready, is_ready);
+}
+
+bool sh_metrics_is_ready(void)
+{
+    return atomic_load(&is_process_ready);
 }

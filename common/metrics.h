@@ -16,6 +16,8 @@
 #include "common/buf.h"
 #include "common/err.h"
 
+#include <stdbool.h>
+
 #define SH_METRIC_MAX_SERIES 4000 /* three outcomes of each model */
 #define SH_METRIC_MAX_HISTOGRAMS 1000
 #define SH_METRIC_OTHER "_other" /* no name of a tenant or model begins like this */
@@ -45,8 +47,13 @@ int sh_metrics_render(char proc, struct sh_buf *out, struct sh_err *err);
 void sh_metrics_print_docs(struct sh_buf *out); /* Markdown table for docs/metrics.md */
 void sh_metrics_reset(void);                    /* tests */
 
-/* Serves GET /metrics and GET /healthz on addr ("127.0.0.1:9101"; port 0: any), on its own thread.
- * The only other user of libmicrohttpd. *out: OWNED, sh_metrics_http_stop(). */
+/* Whether this process has what it needs for its work: what /readyz says. From any thread. */
+void sh_metrics_set_ready(bool is_ready);
+bool sh_metrics_is_ready(void);
+
+/* Serves GET /metrics, /trace, /healthz (it is alive) and /readyz on addr ("127.0.0.1:9101"; port
+ * 0: any), on its own thread. The only other user of libmicrohttpd. *out: OWNED,
+ * sh_metrics_http_stop(). */
 struct sh_metrics_http;
 int sh_metrics_http_start(char proc, const char *addr, struct sh_metrics_http **out,
                           struct sh_err *err);

@@ -126,7 +126,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
                                   size_t *upload_bytes, void **state)
 {
     const struct sh_metrics_http *h = arg;
-    const bool is_metrics = strcmp(url, "/metrics") == 0, is_trace = strcmp(url, "/trace") == 0;
+    const bool is_metrics = strcmp(url, "/metrics") == 0, is_trace = strcmp(url, "/trace") == 0,
+               is_ready = strcmp(url, "/readyz") == 0;
 
     (void)version;
     (void)upload;
@@ -138,13 +139,15 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
         *upload_bytes = 0;
         return MHD_YES;
     }
-    if (!is_metrics && !is_trace && strcmp(url, "/healthz") != 0)
+    if (!is_metrics && !is_trace && !is_ready && strcmp(url, "/healthz") != 0)
         return reply_line(c, MHD_HTTP_NOT_FOUND,
-                          "not found: only /metrics, /trace and /healthz are here\n");
+                          "not found: only /metrics, /trace, /healthz and /readyz are here\n");
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
         return reply_line(c, MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed: use GET\n");
     if (is_trace)
         return reply_trace(c);
+    if (is_ready && !sh_metrics_is_ready())
+        return reply_line(c, MHD_HTTP_SERVICE_UNAVAILABLE, "not ready\n");
     return is_metrics ? reply_metrics(c, h->proc) : reply_line(c, MHD_HTTP_OK, "ok\n");
 }
 

@@ -5,6 +5,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 #include "executor/batch/batch.h"
 #include "executor/models/host.h"
 #include "executor/models/tier.h"
@@ -129,6 +130,7 @@ static void on_up(struct sh_wire *w, void *arg)
     a->waits = (struct waits){0};
     say_waits(a);
     usage_on_up(x->report.usage);
+    sh_metrics_set_ready(true);
     SH_INFO("scheduler.up", "epoch=%" PRIu64, a->epoch);
 }
 
@@ -138,6 +140,7 @@ static void on_down(struct sh_wire *w, const struct sh_err *why, void *arg)
 
     (void)w;
     a->x->report.uplink.is_greeted = false;
+    sh_metrics_set_ready(false);
     SH_WARN("scheduler.down", "msg=\"%s\"", why->msg);
 }
 

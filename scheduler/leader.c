@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 #include "common/units.h"
 #include "scheduler/decide/lease_watch.h"
 #include "scheduler/sched.h"
@@ -30,6 +31,8 @@ static void on_answer(void *ctx, void *arg, int rc, const struct sh_err *err)
     const struct store_lease *l = arg;
 
     s->leader->asking = false;
+    /* One that stands by is ready if it could take the lease. */
+    sh_metrics_set_ready(!rc || s->epoch);
     if (rc) {
         if (sh_log_ratelimit(&s->leader->warned_ns, &s->leader->warned_left, 5000)) {
             sh_log_err(SH_LOG_WARN, "lease.database", err);

@@ -469,6 +469,7 @@ static void on_scheduler_msg(struct sh_wire *w, const struct sh_msg *m, int *fds
         for (size_t k = 0; k < l->n_execs; k++)
             l->execs[k]->confirmed = false;
         atomic_store(&l->up, true);
+        sh_metrics_set_ready(true);
         break;
     case MSG_EXEC_UP:
         link__exec_up(l, &m->u.exec_up);
@@ -518,6 +519,7 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
     (void)w;
     link__ask_sweep(l, true);
     forget_told(l);
+    sh_metrics_set_ready(false);
     if (atomic_exchange(&l->up, false))
         SH_WARN("scheduler.down", "code=%s msg=\"%s\"", sh_rc_name(why->rc), why->msg);
     for (struct infer *i = l->all; i; i = next) {

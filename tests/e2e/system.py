@@ -290,14 +290,19 @@ class System:
 
     def metrics(self, process):
         """{series: value} of a process."""
-        c = http.client.HTTPConnection("127.0.0.1", self.metrics_ports[process], timeout=WAIT_S)
-        try:
-            c.request("GET", "/metrics")
-            text = c.getresponse().read().decode()
-        finally:
-            c.close()
+        text = self.at_metrics(process, "/metrics")[1]
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
                 for line in text.splitlines() if line and not line.startswith("#")}
+
+    def at_metrics(self, process, path):
+        """(status, text) of a process."""
+        c = http.client.HTTPConnection("127.0.0.1", self.metrics_ports[process], timeout=WAIT_S)
+        try:
+            c.request("GET", path)
+            r = c.getresponse()
+            return r.status, r.read().decode()
+        finally:
+            c.close()
 
     def payload(self):
         """Bytes of payloads in flight in the API."""

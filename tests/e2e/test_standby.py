@@ -10,13 +10,14 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import DIGITS, Story, System, until, zoo  # noqa: E402
+from system import BIN, DIGITS, Story, System, free_port, until, zoo  # noqa: E402
 
 INPUTS = [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]},
           {"name": "k", "datatype": "INT64", "shape": [1, 2], "data": [5, 6]}]
@@ -86,6 +87,27 @@ class Standby(Story):
         self.assertEqual(r.status, 200, r)
         self.assertEqual(self.s.wait_job(self.key, job)["state"], "CANCELLED")
         return [e["to"] for e in self.s.job(self.key, job, "/events").json["items"]]
+
+    def test_all_are_ready(self):
+        """The one that stands by too, for it could lead: a rollout or a probe must not wait for that."""
+        for process in ("scheduler", "scheduler-1", "executor-cpu0", "api"):
+            until("%s is ready" % process, lambda: self.s.at_metrics(process, "/readyz")[0] == 200)
+
+    def test_one_without_a_database_is_not_ready(self):
+        port = free_port()
+        with subprocess.Popen([os.path.join(BIN, "shunt-scheduler"), "--db-url=postgresql://127.0.0.1:1/none",
+                               "--listen=unix:%s/run/cut-off.sock" % self.s.state,
+                               "--metrics-addr=127.0.0.1:%d" % port], stdout=subprocess.DEVNULL) as p:
+            self.s.metrics_ports["cut off"] = port
+            try:
+                until("it is alive", lambda: self.answers("cut off", "/healthz") == 200)
+                self.assertEqual(self.answers("cut off", "/readyz"), 503)
+            finally:
+                p.terminate()
+
+    def answers(self, process, path):
+        with contextlib.suppress(OSError):
+            return self.s.at_metrics(process, path)[0]
 
     def test_a_killed_leader(self):
         leader, other = self.leader()

@@ -504,6 +504,12 @@ static void the_server_answers_get_on_two_paths_only(void **state)
     ask(port, "GET", "/healthz", reply, sizeof(reply));
     assert_has(reply, "HTTP/1.1 200");
     assert_has(reply, "\r\n\r\nok\n");
+    ask(port, "GET", "/readyz", reply, sizeof(reply));
+    assert_has(reply, "HTTP/1.1 503");
+    sh_metrics_set_ready(true);
+    ask(port, "GET", "/readyz", reply, sizeof(reply));
+    assert_has(reply, "HTTP/1.1 200");
+    sh_metrics_set_ready(false);
     ask(port, "POST", "/metrics", reply, sizeof(reply));
     assert_has(reply, "HTTP/1.1 405");
     assert_has(reply, "Allow: GET");
