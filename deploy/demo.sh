@@ -392,7 +392,8 @@ tell_summary() {
 
 # check SENTENCE FILTER: the filter must be true of the summary
 check() {
-    jq -e "$2" "$state/demo.json" >/dev/null || fail "the summary is not as promised: $1"
+    jq -e "$2" "$state/demo.json" >/dev/null ||
+        fail "the summary is not as promised: $1 ($2): $(jq -c . "$state/demo.json")"
 }
 
 check_summary() {
@@ -419,7 +420,10 @@ start_system
 make_tenants
 push_models
 wait_step 1
-steps=$(research get job "$job" -o json | jq .steps)
+while [ "$steps" -eq 0 ]; do # the executor has said so, but perhaps not yet to the API
+    [ "$((SECONDS - started))" -lt $((2 * limit_s)) ] || fail "the job does not say its steps"
+    steps=$(research get job "$job" -o json | jq '.steps // 0')
+done
 measure_alone 5 15
 send_bursts
 finish_training
