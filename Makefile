@@ -199,7 +199,7 @@ CUDA_HOME   := $(CUDA_HOME)
 CUDNN_HOME  ?= $(CUDA_HOME)
 CUBLAS_HOME ?= $(CUDA_HOME)
 CUDA_ARCHS  ?= sm_90a compute_90
-cuda_lib     = $(firstword $(wildcard $(foreach d,lib64 lib,$(1)/$(d)/$(2).so $(1)/$(d)/$(2).so.*)))
+cuda_lib     = $(firstword $(wildcard $(foreach d,lib64 lib lib/x86_64-linux-gnu,$(1)/$(d)/$(2).so $(1)/$(d)/$(2).so.*)))
 cuda_obj    := $(call obj,runtime/device/cuda) \
                $(patsubst %.cu,$(BUILD)/%.cu.o,$(sort $(wildcard runtime/device/cuda/*.cu)))
 NVCCFLAGS   := -O3 -lineinfo -std=c++17 -I. -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
@@ -442,6 +442,10 @@ deb-check: all ## installs them in a bare Debian, kept in BARE (/var/tmp/shunt-b
 	@command -v debootstrap >/dev/null || deploy/deps.sh debootstrap
 	@SHUNT_BARE_ROOT=$(BARE) tests/e2e/test_deb.py -v
 
+docker-check: all ## executes every RUN of the Dockerfile in that bare Debian; as long as a build takes
+	@command -v debootstrap >/dev/null || deploy/deps.sh debootstrap
+	@SHUNT_BARE_ROOT=$(BARE) tests/e2e/test_docker.py -v
+
 wheel: ## the Python client, build/python/shunt-*.whl (python/README.md); takes what it needs to build from PyPI
 	@$$(tests/venv.sh) -m pip wheel --quiet --no-deps --no-build-isolation -w $(BUILD)/python python/
 
@@ -461,5 +465,5 @@ fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench benches replay scale \
-        sim sim-check coverage coverage-programs bundle bundle-tests install uninstall deb deb-check wheel
+        sim sim-check coverage coverage-programs bundle bundle-tests install uninstall deb deb-check docker-check wheel
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)

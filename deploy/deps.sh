@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
-# deps.sh [PACKAGE...] - install the Debian packages that building, running and testing need, and
-# those named, if any is missing.
+# deps.sh [--build] [PACKAGE...] - install the Debian packages that building, running and testing
+# need, and those named, if any is missing. --build: only what the compiler needs.
 set -euo pipefail
 
 packages=(
-    gcc clang libclang-rt-dev make pkg-config ca-certificates git
+    gcc make pkg-config ca-certificates git
     libmicrohttpd-dev libjansson-dev libpq-dev libgnutls28-dev libcurl4-openssl-dev
     libdnnl-dev libonnx-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler libseccomp-dev
     libturbojpeg0-dev libpng-dev zlib1g-dev
-    libcmocka-dev postgresql prometheus jq curl procps python3 python3-venv python3-numpy
-    clang-format shellcheck spin bash-completion patch patchelf xz-utils chromium
-    debhelper systemd "$@"
 )
+if [ "${1:-}" = --build ]; then
+    shift
+else
+    packages+=(
+        clang libclang-rt-dev libcmocka-dev postgresql prometheus jq curl procps python3
+        python3-venv python3-numpy clang-format shellcheck spin bash-completion patch patchelf
+        xz-utils chromium debhelper systemd
+    )
+fi
+packages+=("$@")
 
 missing=()
 for p in "${packages[@]}"; do

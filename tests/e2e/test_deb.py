@@ -25,13 +25,14 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from roots import ENV, layered, make_bare, run  # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.realpath(os.path.join(HERE, "..", ".."))
 BIN = os.path.realpath(os.environ.get("SHUNT_BIN") or os.path.join(TOP, "build", "bin"))
 BARE = os.environ.get("SHUNT_BARE_ROOT")
 DEMO = ["--model", "resnet18", "--epochs", "60", "--bursts", "6"]  # a short one
-ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
-       "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
 UNITS = "lib/systemd/system"
 WAIT_S = 120
 # What dpkg and its neighbours note for themselves. passwd- and the like: the version before.
@@ -50,14 +51,6 @@ def ok(what, good, more=""):
     elif "-v" in sys.argv:
         print("ok    %s" % what)
     return good
-
-
-def run(*argv, root=None, **more):
-    """Runs it, in a root if one is given; what it said is in .stdout."""
-    if root:
-        argv = ("chroot", root) + argv
-        more.setdefault("env", ENV)
-    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
 
 
 def skip(why):
@@ -93,53 +86,26 @@ def wanted(debs):
     return sorted(names)
 
 
-def make_bare(root, debs):
-    """A minimal Debian with what the packages say that they need, and a database."""
-    if not os.path.exists(os.path.join(root, "made")):
-        shutil.rmtree(root, ignore_errors=True)
-        made = run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root)
-        if made.returncode:
-            sys.exit("debootstrap failed: %s" % made.stdout[-2000:])
-        open(os.path.join(root, "made"), "w").close()
-    policy = os.path.join(root, "usr/sbin/policy-rc.d")  # no server of Debian's starts by itself
-    with open(policy, "w") as f:
-        f.write("#!/bin/sh\nexit 101\n")
-    os.chmod(policy, 0o755)
-    for name in ("/etc/resolv.conf", "/etc/hosts"):
-        shutil.copy(name, root + name)
-    shutil.copytree("/etc/apt", root + "/etc/apt", dirs_exist_ok=True)
+def prepare(root, debs):
+    """Into a bare root: what the packages say that they need, and a database."""
+    make_bare(root)
     made = run("sh", "-ec", "apt-get -qq update && apt-get -qq install -y --no-install-recommends \"$@\"",
                "sh", *wanted(debs), root=root, env=dict(os.environ, **ENV))
     if made.returncode:
         sys.exit("what the packages need cannot be installed: %s" % made.stdout[-2000:])
 
 
-def mount(*argv):
-    subprocess.run(("mount",) + argv, check=True)
-
-
 def enter(debs, work):
     """A root of our own, which goes with this process: its mounts, its processes, its network."""
-    lower, root = BARE or "/", os.path.join(work, "root")
-    layers = os.path.join(work, "layers")
-    for d in (root, layers):
-        os.mkdir(d)
-    mount("-t", "tmpfs", "layers", layers)
-    for d in ("upper", "work"):
-        os.mkdir(os.path.join(layers, d))
-    mount("-t", "overlay", "overlay", "-o", "lowerdir=%s,upperdir=%s/upper,workdir=%s/work"
-          % (lower, layers, layers), root)
-    mount("-t", "proc", "proc", root + "/proc")
-    mount("--rbind", "/dev", root + "/dev")
-    for d in ("tmp", "run", "dev/shm"):
-        mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", os.path.join(root, d))
+    lower = BARE or "/"
+    root, upper = layered(lower, work)
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     flags = struct.pack("16sh", b"lo", 0x1 | 0x40)  # IFF_UP, IFF_RUNNING
     fcntl.ioctl(s, 0x8914, flags)  # SIOCSIFFLAGS
     os.mkdir(root + "/tmp/debs")
     for deb in debs.values():
         shutil.copy(deb, root + "/tmp/debs/")
-    return Root(lower, os.path.join(layers, "upper"), root)
+    return Root(lower, upper, root)
 
 
 class Root:
@@ -399,7 +365,7 @@ def main():
         ok("CUDA is packed if it was compiled", ("shunt-cuda" in debs) ==
            os.path.exists(os.path.join(BIN, "../lib/shunt-dev-cuda.so")), debs)
         if BARE:
-            make_bare(BARE, debs)
+            prepare(BARE, debs)
         ended = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
                                 sys.executable, os.path.abspath(__file__), *sys.argv[1:]],
                                env=dict(os.environ, SHUNT_TEST_INSIDE=work)).returncode

@@ -1,0 +1,55 @@
+"""Roots of their own for stories that install things: layers on a root that is left as it is."""
+import os
+import shutil
+import subprocess
+
+ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
+       "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+
+
+def run(*argv, root=None, **more):
+    """Runs it, in a root if one is given; what it said is in .stdout."""
+    if root:
+        argv = ("chroot", root) + argv
+        more.setdefault("env", ENV)
+    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
+
+
+def make_bare(root):
+    """A minimal Debian, made if it is not there, which reaches packages as this machine does."""
+    if not os.path.exists(os.path.join(root, "made")):
+        shutil.rmtree(root, ignore_errors=True)
+        made = run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root)
+        if made.returncode:
+            raise SystemExit("debootstrap failed: %s" % made.stdout[-2000:])
+        open(os.path.join(root, "made"), "w").close()
+    policy = os.path.join(root, "usr/sbin/policy-rc.d")  # no server of Debian's starts by itself
+    with open(policy, "w") as f:
+        f.write("#!/bin/sh\nexit 101\n")
+    os.chmod(policy, 0o755)
+    for name in ("/etc/resolv.conf", "/etc/hosts"):
+        shutil.copy(name, root + name)
+    shutil.copytree("/etc/apt", root + "/etc/apt", dirs_exist_ok=True)
+
+
+def mount(*argv):
+    subprocess.run(("mount",) + argv, check=True)
+
+
+def layered(lower, work, on_disk=False):
+    """Mounts work/root: lower with what is changed, which is in memory, or on the disk of work. Returns
+    its path and that of the changes. Wants mounts of one's own (unshare --mount --pid)."""
+    root, layers = os.path.join(work, "root"), os.path.join(work, "layers")
+    for d in (root, layers):
+        os.makedirs(d)
+    if not on_disk:
+        mount("-t", "tmpfs", "layers", layers)
+    for d in ("upper", "work"):
+        os.mkdir(os.path.join(layers, d))
+    mount("-t", "overlay", "overlay", "-o", "lowerdir=%s,upperdir=%s/upper,workdir=%s/work"
+          % (lower, layers, layers), root)
+    mount("-t", "proc", "proc", root + "/proc")
+    mount("--rbind", "/dev", root + "/dev")
+    for d in ("tmp", "run", "dev/shm"):
+        mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", os.path.join(root, d))
+    return root, os.path.join(layers, "upper")
