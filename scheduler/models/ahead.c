@@ -51,12 +51,12 @@ static void bring_to_exec(struct sched *s, struct model *m, struct exec *e, int6
 
     m->on[e->index].ahead_ns = now_ns + AHEAD_AGAIN_NS;
     sched_count("move", "Ahead");
+    models_expect_ahead(m, e, now_ns); /* before its answer, which a simulation gives at once */
     session_send(e->session, &(struct sh_msg){.type = MSG_PREPARE,
                                               .u.prepare = {.epoch = s->epoch,
                                                             .version_id = m->version_id,
                                                             .evict = is_fresh ? MSG_EVICT_STALE
                                                                               : MSG_EVICT_NONE}});
-    models_expect_ahead(m, e, now_ns);
 }
 
 void ahead_tick(struct sched *s)
