@@ -24,7 +24,7 @@ Files, inputs and what has to come out stay in FOLDER/<name>, so that a second r
 them.
 
 Usage: sweep.py [--folder FOLDER] [--again] [--short | --default | --kept] [--on DEVICE:PRECISION[,...]]
-                [--jobs N] [--limit SECONDS] [--within SECONDS] [NAME ...]
+                [--jobs N] [--limit SECONDS] [--within SECONDS] [--draw N [--seed N] | NAME ...]
   --again   export anew what is in FOLDER
   --short   of each exporter only the file with open sizes, where it can write one
   --default of each only the file without an option, of one sample, in FOLDER/default: "error" is of one
@@ -32,8 +32,10 @@ Usage: sweep.py [--folder FOLDER] [--again] [--short | --default | --kept] [--on
   --kept    as --default, but the newer exporter's with optimize=False, which we tell those to write whose
             parameters it has computed with; in FOLDER/kept
   --on      where it is checked; cpu:fp32 without it
+  --draw    so many models of the three packages that nobody chose: see arch_any.py
 A name is of an architecture, or with "-fp16" or "-bf16" behind it of one in half precision, or with
-"-fresh" of one with the weights that PyTorch gives it, where others look trained. Needs torch,
+"-fresh" of one with the weights that PyTorch gives it, where others look trained; or timm.NAME,
+torchvision.NAME, transformers.CLASS. Needs torch,
 torchvision, timm, transformers, onnx and onnxscript to export; numpy and onnx to check.
 """
 import argparse
@@ -98,12 +100,13 @@ class Export:
 
     def __init__(self, name, folder, args):
         import torch
+        import arch_any
         import architectures
         self.torch, self.folder, self.short = torch, folder, args.short
         self.default, self.kept = args.default or args.kept, args.kept
         base, _, half = name.partition("-")
         torch.manual_seed(0)
-        self.model, self.inputs, self.lengths = architectures.ALL[base]()
+        self.model, self.inputs, self.lengths = (arch_any.get(base) or architectures.ALL[base])()
         self.model.eval()
         self.is_one = getattr(self.model, "one_sample", False)  # no axis of its outputs is that of samples
         if half != "fresh":
@@ -699,7 +702,7 @@ def totals(names, args):
             print("%s %s: %s" % (tag, on, total([r for r in rows if r["exporter"] == tag and r["on"] == on])))
     if lost:
         print("could not be made: " + " ".join(lost))
-    return all(r["right"] for r in rows if not (r["reason"] or "").startswith("export")) and not lost
+    return all(r["right"] for r in rows if not (r["reason"] or "").startswith("export")) and (args.draw or not lost)
 
 
 def main():
@@ -714,6 +717,8 @@ def main():
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--limit", type=int, default=200, help="seconds for a run; three times that for a case")
     p.add_argument("--within", type=int, default=10**6, help="seconds after which none is begun")
+    p.add_argument("--draw", type=int, metavar="N")
+    p.add_argument("--seed", type=int, default=1)
     p.add_argument("--totals", action="store_true", help="only of what is in FOLDER")
     args = p.parse_args()
     args.on = args.on.split(",")
@@ -722,6 +727,10 @@ def main():
     args.folder = os.path.abspath(os.path.join(args.folder, "kept" if args.kept else "default" if args.default else ""))
     os.makedirs(args.folder, exist_ok=True)
     names = args.names
+    if args.draw:
+        import arch_any
+        names = arch_any.draw(args.draw, args.seed)
+        print("drawn: " + " ".join(names), flush=True)
     if not names:
         import architectures
         names = list(architectures.ALL) + ["%s-%s" % (k, h) for k, v in architectures.HALF.items() for h in v]
