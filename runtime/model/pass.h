@@ -21,6 +21,7 @@
  *   pass_fuse_sums training, after autodiff: BN_TRAIN_BWD adds its two gradients itself, and a
  *                  product adds its own to another (pass_fuse, on the operations of autodiff)
  *   pass_along     inference in TF32, last: weights of products lie along the sum
+ *   pass_small     in FP16, last: bounds and sums away from zero do not become zero
  *   pass_turn      training in TF32, last: gradients of weights read a transposed operand
  */
 #ifndef SH_RUNTIME_MODEL_PASS_H
@@ -49,6 +50,7 @@ uint32_t pass_turned_round(struct ir *ir, uint32_t x);
 void pass_mix(struct ir *ir, uint32_t part, uint32_t own, uint32_t other, uint32_t to);
 void pass_fuse_sums(struct ir *ir);
 void pass_along(struct ir *ir); /* then ir_drop_unused */
+void pass_small(struct ir *ir);
 void pass_turn(struct ir *ir);
 
 /* For passes: makes `first` produce what `last` produces; `last` may then be removed. */

@@ -318,6 +318,8 @@ static int finish_program(struct program *p, struct dev *d, enum dev_precision p
 {
     int rc;
 
+    if (precision == DEV_FP16)
+        pass_small(p->ir);
     rc = ir_compact(p->ir, err);
     if (rc)
         return rc;

@@ -21,7 +21,8 @@ static float float_of(uint32_t u)
     return x;
 }
 
-/* Round to nearest, ties to even; finite values beyond the range become the largest. */
+/* Round to nearest, ties to even; finite values beyond the range become the largest, and what is
+ * not zero the smallest at least: it may be what something is divided by. */
 static uint16_t to_f16(float x)
 {
     uint32_t u = float_bits(x), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
@@ -33,7 +34,7 @@ static uint16_t to_f16(float x)
     if (a >= float_bits(65520.0f))
         return (uint16_t)(sign | 0x7bffu);
     if (a < float_bits(6.103515625e-5f)) /* below the smallest normal: a multiple of 2^-24 */
-        return (uint16_t)(sign | (uint32_t)lrintf(fabsf(x) * 16777216.0f));
+        return (uint16_t)(sign | (a ? SH_MAX((uint32_t)lrintf(fabsf(x) * 16777216.0f), 1u) : 0u));
     a += 0xfffu + (a >> 13 & 1u);
     return (uint16_t)(sign | ((a - (112u << 23)) >> 13));
 }
