@@ -76,7 +76,7 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     INT(max_versions, "max-versions", 5000, 1, 100000,
         "model versions that are loaded or loading; requests for further ones are refused; each "
         "takes about 15 KB, and 220 bytes for every executor (5,000 and 16 executors: 93 MB)"),
-    INT(max_tenants, "max-tenants", 20000, 1, 100000,
+    INT(max_tenants, "max-tenants", 20000, 1, 50000,
         "tenants; requests and jobs of further ones, whose quotas are not known, are not served; "
         "each takes about 1.1 KB (20,000: 22 MB)"),
     INT(max_lines, "max-lines", LINES_MAX, 16, 262144,
