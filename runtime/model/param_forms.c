@@ -315,7 +315,7 @@ bool param_form_moved(const char *name, const char *list, const struct param_kin
     struct said names = names_in_list(list);
 
     *out = (struct param_move){.param = ""};
-    if (!add_param_move(out, name) && !is_all_digits(name))
+    if (!add_param_move(out, name) && !is_all_digits(name) && !param_is_cast_weight(name, list))
         return false;
     while (next_name(&names)) {
         const enum graph_said is = param_kind(kinds, names.one);
@@ -645,6 +645,8 @@ bool param_form_is_lost(const char *name, const char *list, const struct param_k
     struct made m = {0};
     size_t n = 0;
 
+    if (param_is_cast_weight(name, list))
+        return false;
     add_made(&m, name, kinds);
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];

@@ -364,6 +364,15 @@ const char *param_next_name(const char *list, size_t *n)
     return from + 1;
 }
 
+bool param_is_cast_weight(const char *name, const char *list)
+{
+    size_t n = 0;
+    const char *first = param_next_name(list, &n);
+
+    return first && !param_next_name(first + n + 1, &n) && strncmp(name, "weight", 6) == 0 &&
+           strspn(name + 6, "_0123456789") == strlen(name + 6);
+}
+
 bool param_is_of_code(const char *list, const struct param_kinds *kinds)
 {
     size_t n = 0;

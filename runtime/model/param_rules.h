@@ -25,6 +25,9 @@ struct param_kinds;
 bool param_is_of_code(const char *list, const struct param_kinds *kinds);
 /* The next quoted name of such a list, n bytes; NULL: there is none. */
 const char *param_next_name(const char *list, size_t *n);
+/* What onnxscript's lerp calls the weight that it casts to the type of its sides: "weight_0", and
+ * "weight_0_2" of the next one. Nothing else is in the list. */
+bool param_is_cast_weight(const char *name, const char *list);
 /* "exp", or "exp_12" */
 bool param_is_called(const char *name, const char *operation);
 /* The constant `name` of such a list is no parameter in another form: an operation on some gave it.

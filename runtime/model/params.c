@@ -590,9 +590,10 @@ static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
  * branch. */
 static bool only_moves(const struct graph_node *n)
 {
-    static const char *const OPS[] = {"Cast",  "Concat",   "Expand",  "Flatten",   "Gather",
-                                      "If",    "Identity", "Reshape", "Resize",    "Slice",
-                                      "Split", "Squeeze",  "Tile",    "Transpose", "Unsqueeze"};
+    static const char *const OPS[] = {"Cast",           "Concat",   "Expand", "Flatten",  "Gather",
+                                      "GatherElements", "GatherND", "If",     "Identity", "Reshape",
+                                      "Resize",         "Slice",    "Split",  "Squeeze",  "Tile",
+                                      "Transpose",      "Unsqueeze"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
         if (strcmp(OPS[i], n->op) == 0)

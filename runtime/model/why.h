@@ -29,8 +29,9 @@
 #define WHY_LOST                                                                               \
     "the exporter computed %u constants from parameters (%.64s%s), and training those is not " \
     "training the parameters; torch.onnx.export(..., dynamo=True, optimize=False) keeps them"
-#define WHY_LEFT_OUT                                                               \
-    "the exporter left out parameter %.64s, as its value changes nothing so far; " \
+#define WHY_LEFT_OUT                                                                           \
+    "the exporter left out parameter %.64s, as its value changes nothing so far, or what was " \
+    "computed of it is what was computed of another one; "                                     \
     "torch.onnx.export(..., dynamo=True, optimize=False) keeps it"
 #define WHY_SIZE "the size of its result depends on the data, which training cannot follow"
 #define WHY_EMPTY "its input has no elements"

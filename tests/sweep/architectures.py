@@ -4,6 +4,7 @@ Weights are random. Big ones are made small by their own configuration: fewer la
 them. inputs: tensors in the order of forward(), two samples; lengths: for each input the axis that may
 have any length beside the first one, or None.
 """
+import arch_2026
 import arch_brought
 import arch_brought_named
 import arch_buffers
@@ -30,7 +31,7 @@ import arch_transformers_vision
 import arch_users
 import arch_views
 
-ALL = {**arch_torchvision.ALL, **arch_timm.ALL, **arch_transformers.ALL, **arch_plain.ALL,
+ALL = {**arch_2026.ALL, **arch_torchvision.ALL, **arch_timm.ALL, **arch_transformers.ALL, **arch_plain.ALL,
        **arch_flow.ALL, **arch_papers.ALL, **arch_sequences.ALL, **arch_transformers_text.ALL,
        **arch_transformers_vision.ALL, **arch_pictures.ALL, **arch_signals.ALL,
        **arch_buffers.ALL, **arch_nets.ALL, **arch_generative.ALL, **arch_recurrent.ALL,

@@ -361,7 +361,8 @@ static void say_list(Onnx__GraphProto *g, const char *call)
     say_from(g, name_of, list_of);
 }
 
-/* 1 + p goes as p does; p + p, and p[1] - p[0], do not. What was repeated once is the parameter. */
+/* 1 + p goes as p does; p + p, and p[1] - p[0], do not. What was repeated once is the parameter,
+ * and so is the weight of lerp(). */
 static void what_was_computed_of_a_parameter_alone_is_refused(void **state)
 {
     static const struct {
@@ -371,6 +372,8 @@ static void what_was_computed_of_a_parameter_alone_is_refused(void **state)
                  {"add", "['p']", true},
                  {"sub", "['p', 't']", true},
                  {"sub", "['p', 'select', 'select_1', 'val_1', 'val_2']", true},
+                 {"weight_0", "['p']", false},
+                 {"weight_0", "['p', 'batch_size']", true},
                  {"repeat", "['p', 'val_1']", false}};
 
     (void)state;

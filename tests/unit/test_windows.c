@@ -132,11 +132,39 @@ static void a_window_of_zeros_learns(void **state)
     graph_free(g);
 }
 
+static void say_level(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, "p_tables: PARAMETER target='tables'\n");
+    say_from(g, "val_53", "['select_3', 'tables', 'val_8']");
+}
+
+/* One of several tables, of which an input says the places, whatever takes them. */
+static void a_table_learns_whatever_takes_of_it(void **state)
+{
+    static const char *const OPS[] = {"Gather", "GatherElements", "GatherND"};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++) {
+        struct graph *g = new_graph();
+        const uint32_t x = input(g, "x", 2, (int64_t[]){-1, 2}),
+                       table = learned(g, "val_53", 2, (int64_t[]){16, 2});
+        uint32_t ids;
+
+        assert_ok(graph_add_value(g, "ids", SH_I64, 2, (int64_t[]){-1, 1 + (i == 1)}, &ids, NULL));
+        assert_ok(graph_add_input(g, ids, NULL));
+        g = edited(g, NODE(g, "Mul", "y", x, NODE(g, OPS[i], "rows", table, ids)), say_level);
+        assert_true(is_param(g, "val_53"));
+        graph_free(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_windows_have_in_common_is_trained_once),
         cmocka_unit_test(a_window_of_zeros_learns),
+        cmocka_unit_test(a_table_learns_whatever_takes_of_it),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
