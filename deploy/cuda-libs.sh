@@ -9,8 +9,8 @@ set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
 root=${here%/*}
-to=$root/lib/cuda # of a bundle
-[ -x "$here/shunt" ] || to=$root/build/lib/cuda
+to=$root/lib/cuda # of a bundle or package
+[ "${here##*/}" = bin ] || to=$root/build/lib/cuda
 backend=$to/../shunt-dev-cuda.so
 # cuDNN loads its parts, and nvrtc, by name when it needs them.
 wanted=(libcudart.so.13 libcublasLt.so.13 libcudnn.so.9 libnvrtc.so.13)

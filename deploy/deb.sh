@@ -3,7 +3,7 @@
 # TO: shunt-common, -api, -scheduler, -executor, -cli, and -cuda if that back end was compiled.
 #
 # deb/ says which file is in which package. debhelper does the rest: what each needs, units, users,
-# files of configuration, symbols for debuggers in packages of their own
+# files of configuration, symbols for debuggers in packages of their own, in a folder beside
 # (DEB_BUILD_OPTIONS=noautodbgsym leaves them out).
 set -euo pipefail
 
@@ -52,4 +52,6 @@ SHUNT_ROOT=$root SHUNT_BUILD=$build dpkg-buildpackage -b -d -uc -us "${profiles[
 }
 cd "$to"
 rm -rf source ./*.buildinfo ./*.changes
+mkdir dbgsym
+mv ./*-dbgsym_*.deb dbgsym/ 2>/dev/null || rmdir dbgsym # there may be none
 ls -- *.deb

@@ -36,9 +36,20 @@ def mount(*argv):
     subprocess.run(("mount",) + argv, check=True)
 
 
+def make_dev(dev):
+    """Devices of its own, so that nothing that happens to the root happens to this machine's."""
+    for name, minor in (("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9)):
+        os.mknod(os.path.join(dev, name), 0o20666, os.makedev(1, minor))
+        os.chmod(os.path.join(dev, name), 0o666)
+    os.symlink("/proc/self/fd", os.path.join(dev, "fd"))
+    os.mkdir(os.path.join(dev, "shm"))
+    mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", os.path.join(dev, "shm"))
+
+
 def layered(lower, work, on_disk=False):
     """Mounts work/root: lower with what is changed, which is in memory, or on the disk of work. Returns
-    its path and that of the changes. Wants mounts of one's own (unshare --mount --pid)."""
+    its path and that of the changes. Wants mounts of one's own (unshare --mount --pid): who makes and
+    removes work is outside, where nothing is mounted in it."""
     root, layers = os.path.join(work, "root"), os.path.join(work, "layers")
     for d in (root, layers):
         os.makedirs(d)
@@ -49,7 +60,7 @@ def layered(lower, work, on_disk=False):
     mount("-t", "overlay", "overlay", "-o", "lowerdir=%s,upperdir=%s/upper,workdir=%s/work"
           % (lower, layers, layers), root)
     mount("-t", "proc", "proc", root + "/proc")
-    mount("--rbind", "/dev", root + "/dev")
-    for d in ("tmp", "run", "dev/shm"):
-        mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", os.path.join(root, d))
+    for d in ("tmp", "run", "dev"):
+        mount("-t", "tmpfs", "-o", "mode=%s" % ("755" if d == "dev" else "1777"), "tmpfs", os.path.join(root, d))
+    make_dev(root + "/dev")
     return root, os.path.join(layers, "upper")
