@@ -1,6 +1,9 @@
 """Roots of their own for stories that install things: layers on a root that is left as it is."""
+import fcntl
 import os
 import shutil
+import socket
+import struct
 import subprocess
 
 ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
@@ -34,6 +37,12 @@ def make_bare(root):
 
 def mount(*argv):
     subprocess.run(("mount",) + argv, check=True)
+
+
+def lo_up():
+    """In a network of one's own (unshare --net): this host's addresses 127.*."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.ioctl(s, 0x8914, struct.pack("16sh", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP, IFF_RUNNING
 
 
 def make_dev(dev):

@@ -11,7 +11,6 @@ done. Needs root and debhelper, else it says "skip".
 
 Usage: test_deb.py [-v]
 """
-import fcntl
 import hashlib
 import os
 import re
@@ -19,14 +18,13 @@ import shutil
 import signal
 import socket
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from roots import ENV, layered, make_bare, run  # noqa: E402
+from roots import ENV, layered, lo_up, make_bare, run  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.realpath(os.path.join(HERE, "..", ".."))
@@ -99,9 +97,7 @@ def enter(debs, work):
     """A root of our own, which goes with this process: its mounts, its processes, its network."""
     lower = BARE or "/"
     root, upper = layered(lower, work)
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    flags = struct.pack("16sh", b"lo", 0x1 | 0x40)  # IFF_UP, IFF_RUNNING
-    fcntl.ioctl(s, 0x8914, flags)  # SIOCSIFFLAGS
+    lo_up()
     os.mkdir(root + "/tmp/debs")
     for deb in debs.values():
         shutil.copy(deb, root + "/tmp/debs/")
