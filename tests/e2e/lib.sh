@@ -9,6 +9,7 @@ chmod 755 "$tmp" # PostgreSQL's user must be able to go through
 state=$tmp/state
 n_checks=0
 n_failed=0
+port=  # of the system that in_place talks to
 doing= # the check that runs, for one that the time limit ends
 unset SHUNT_SERVER SHUNT_KEY SHUNT_KEY_FILE SHUNT_TENANT SHUNT_OUTPUT SHUNT_STATE_DIR SHUNT_QUIET
 unset DATABASE_URL
@@ -56,6 +57,33 @@ until_ok() {
         [ "$SECONDS" -lt "$end" ] || return 1
         sleep 0.1
     done
+}
+
+# free_port: below those of outgoing connections; the ports of the metrics are free, too
+free_port() {
+    python3 -c '
+import random, socket
+def free(p):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", p)) != 0
+print(next(p for p in iter(lambda: random.randrange(15000, 32000), 0)
+           if all(map(free, (p, *range(p + 100, p + 104))))))'
+}
+
+# place FOLDER: one with links to all of the tree, and with a home of its own
+place() {
+    mkdir -m 755 "$1" "$1/home" && ln -s "$root"/* "$1/"
+}
+
+# in_place FOLDER COMMAND...: there, with its home and the port $port; out.keep has what it says
+in_place() {
+    local at=$1 rc=0
+    shift
+    # NVCC: `make build` takes what is there, and does not begin with the CUDA back end.
+    (cd "$at" && NVCC='' HOME=$at/home SHUNT_PORT=$port SHUNT_CONFIG='' SHUNT_POOL_BYTES=1G "$@") \
+        >"$tmp/out.keep" 2>&1 || rc=$?
+    cat "$tmp/out.keep"
+    return "$rc"
 }
 
 finish() {

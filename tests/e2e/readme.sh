@@ -8,19 +8,7 @@ set -uo pipefail
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# Below those that the system gives to outgoing connections; with the ports of the metrics.
-port=$(python3 -c '
-import random, socket
-def free(p):
-    with socket.socket() as s:
-        return s.connect_ex(("127.0.0.1", p)) != 0
-print(next(p for p in iter(lambda: random.randrange(15000, 32000), 0)
-           if all(map(free, (p, *range(p + 100, p + 104))))))')
-
-# a folder with links to all of the tree, and with a home of its own
-place() {
-    mkdir -m 755 "$1" "$1/home" && ln -s "$root"/* "$1/"
-}
+port=$(free_port)
 
 # blocks LANGUAGE: the blocks of README.md in its section "Use it"
 blocks() {
@@ -47,17 +35,6 @@ readme() {
     n=$(grep -oE '"outputs":[^]]*"shape":\[1,10\]' "$tmp/out.keep" | wc -l)
     ok "which curl asked, with numbers and with binary tensors" [ "$n" -eq 2 ]
     ok "nothing is left running" in_place "$at" "$bin/shunt" down --purge
-}
-
-# in_place FOLDER COMMAND...: there, with its home and our port
-in_place() {
-    local at=$1 rc=0
-    shift
-    # NVCC: `make build` takes what is there, and does not begin with the CUDA back end.
-    (cd "$at" && NVCC='' HOME=$at/home SHUNT_PORT=$port SHUNT_CONFIG='' SHUNT_POOL_BYTES=1G "$@") \
-        >"$tmp/out.keep" 2>&1 || rc=$?
-    cat "$tmp/out.keep"
-    return "$rc"
 }
 
 # The first steps of the help, one command a line.

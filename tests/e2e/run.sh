@@ -11,7 +11,7 @@ cd "$(dirname "$0")" || exit 2
 names=("$@")
 if [ ${#names[@]} -eq 0 ]; then
     # The long ones first: none of them runs alone at the end.
-    names=(test_console.py test_deb.py
+    names=(test_console.py test_deb.py tutorials.sh
         test_prometheus.py test_executor.py test_openapi.py test_preempt_identity.py
         test_simulate_requests.py readme.sh test_scheduler.py test_simulate.py bundle.sh
         test_evaluation.py test_backup.py bench.sh test_accounting.py cli.sh test_jobs.py
