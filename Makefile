@@ -461,9 +461,12 @@ dashboards: ## dashboards/grafana/*.json from dashboards/panels.py
 docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) from the programs
 	@docs/print.sh docs
 
+docs-site: ## all pages as HTML in build/docs-site, by Debian's mkdocs (docs/site.sh)
+	@docs/site.sh $(BUILD)/docs-site
+
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench benches replay scale \
+.PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs docs-site fmt bench benches replay scale \
         sim sim-check coverage coverage-programs bundle bundle-tests install uninstall deb deb-check docker-check wheel
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)
