@@ -70,6 +70,11 @@ print(next(p for p in iter(lambda: random.randrange(15000, 32000), 0)
            if all(map(free, (p, *range(p + 100, p + 104))))))'
 }
 
+# client_in FOLDER: the Python client there; its modules are in FOLDER/src
+client_in() {
+    cp -r "$root/python" "$1" && python3 "$1/sync.py"
+}
+
 # place FOLDER: one with links to all of the tree, and with a home of its own
 place() {
     mkdir -m 755 "$1" "$1/home" && ln -s "$root"/* "$1/"

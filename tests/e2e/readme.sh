@@ -20,6 +20,7 @@ readme() {
     local at=$tmp/readme python n
     place "$at" || return 1
     python=$("$root/tests/venv.sh") || return 1
+    client_in "$tmp/client" || return 1
     blocks python | sed "s/localhost:8000/localhost:$port/" >"$at/client.py"
     # The client stands between the two blocks of commands.
     # shellcheck disable=SC2016 # the last $() is for the story's shell
@@ -27,10 +28,15 @@ readme() {
         s/^shunt create key .*/& | tee key.out/
         s/^export SHUNT_KEY=shunt_\.\.\.$/export SHUNT_KEY=$(head -n 1 key.out)/' |
         sed "/^shunt set slo/a \"$python\" client.py" >"$at/commands"
+    blocks json >"$at/jobs.jsonl"
+    blocks py >"$at/own_client.py"
+    echo "shunt submit -f jobs.jsonl
+PYTHONPATH=$tmp/client/src \"$python\" own_client.py" >>"$at/commands"
     n=$(grep -cE '^("|shunt (up|push|infer|submit|set slo)|export SHUNT_KEY=\$)' "$at/commands")
     ok "README.md has the commands that are looked for" [ "$n" -ge 9 ]
     ok "they run as printed" in_place "$at" bash -euo pipefail "$at/commands"
-    ok "the client printed the shape of what the model answers" grep -qx '(1, 1000)' "$tmp/out.keep"
+    n=$(grep -cx '(1, 1000)' "$tmp/out.keep")
+    ok "both clients printed the shape of what the model answers" [ "$n" -eq 2 ]
     ok "and the training ended" grep -q SUCCEEDED "$tmp/out.keep"
     n=$(grep -oE '"outputs":[^]]*"shape":\[1,10\]' "$tmp/out.keep" | wc -l)
     ok "which curl asked, with numbers and with binary tensors" [ "$n" -eq 2 ]

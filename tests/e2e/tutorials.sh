@@ -23,7 +23,7 @@ commands() {
 # A python3 that has PyTorch and, behind its own packages, the client with what that needs.
 python_with_torch() {
     local site
-    cp -r "$root/python" "$tmp/client" && python3 "$tmp/client/sync.py" &&
+    client_in "$tmp/client" &&
         site=$("$("$root/tests/venv.sh")" -c 'import httpx, os
 print(os.path.dirname(os.path.dirname(httpx.__file__)))') && mkdir "$1" || return 1
     cat >"$1/python3" <<END
