@@ -76,8 +76,11 @@ static size_t take_waiters(struct waiters *w, struct api_req *out[static AT_ONCE
 void waiters_wake(struct waiters *w)
 {
     struct api_req *some[AT_ONCE];
-    size_t left = w->most, n;
+    size_t left, n;
 
+    pthread_mutex_lock(&w->lock);
+    left = w->n;
+    pthread_mutex_unlock(&w->lock);
     /* Who is woken may add itself again meanwhile: that one waits for the next change. */
     for (; (n = take_waiters(w, some, left)) > 0; left -= n)
         for (size_t i = 0; i < n; i++)

@@ -7,6 +7,8 @@
 #include "executor/models/loading.h"
 #include "executor/models/model_int.h"
 
+#include <stdlib.h>
+
 #define MAX_PROFILE 64u
 #define WORKING_SET_NS SH_S(60) /* as the scheduler's: decide/thrash.h */
 
@@ -131,25 +133,72 @@ static bool is_worked_with(const struct model *m, int64_t now_ns)
     return m->handle >= 0 && m->last_use_ns && now_ns - m->last_use_ns <= WORKING_SET_NS;
 }
 
+static int by_model_name(const void *a, const void *b)
+{
+    return strcmp((*(const struct model *const *)a)->name, (*(const struct model *const *)b)->name);
+}
+
+static int by_model_tag(const void *a, const void *b)
+{
+    const uint32_t x = (*(const struct model *const *)a)->tag,
+                   y = (*(const struct model *const *)b)->tag;
+
+    return (x > y) - (x < y);
+}
+
+/* The label is the name, of any tenant. */
+static void set_held_bytes(const struct model **all, size_t n, const char *executor)
+{
+    double bytes = 0;
+
+    qsort(all, n, sizeof(*all), by_model_name);
+    for (size_t i = 0; i < n; i++) {
+        bytes += (double)model_resident_bytes(all[i]);
+        if (i + 1 < n && by_model_name(&all[i], &all[i + 1]) == 0)
+            continue;
+        sh_metric_set(M_shunt_resident_bytes, SH_LABELS(executor, all[i]->name), bytes);
+        bytes = 0;
+    }
+}
+
+static void set_working_sets(const struct model **all, size_t n, const char *executor)
+{
+    const int64_t now = sh_clock_ns();
+    const struct model *any = NULL; /* not one of our own */
+    double bytes = 0;
+
+    qsort(all, n, sizeof(*all), by_model_tag);
+    for (size_t i = 0; i < n; i++) {
+        bytes += is_worked_with(all[i], now) ? (double)all[i]->image_bytes : 0;
+        any = all[i]->handle >= 0 ? all[i] : any;
+        if (i + 1 < n && by_model_tag(&all[i], &all[i + 1]) == 0)
+            continue;
+        if (any)
+            sh_metric_set(M_shunt_working_set_bytes, SH_LABELS(executor, any->tenant), bytes);
+        any = NULL;
+        bytes = 0;
+    }
+}
+
+/* Sorted, what has one label is together. To look for it among all, for each of thousands, would
+ * hold up the loop for seconds. */
 void store_update_metrics(struct store *s)
 {
-    const char *executor = store__env(s)->executor;
-    const int64_t now = sh_clock_ns();
+    const struct model **all;
+    size_t n = 0;
 
     host_update_metrics(s);
-    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
-        double held = 0, used = 0; /* labels are model and tenant: all of these add up */
-
-        for (struct model *o = store_next(s, NULL); o; o = store_next(s, o)) {
-            if (strcmp(o->name, m->name) == 0)
-                held += (double)model_resident_bytes(o);
-            if (o->tag == m->tag && is_worked_with(o, now))
-                used += (double)o->image_bytes;
-        }
-        sh_metric_set(M_shunt_resident_bytes, SH_LABELS(executor, m->name), held);
-        if (m->handle >= 0)
-            sh_metric_set(M_shunt_working_set_bytes, SH_LABELS(executor, m->tenant), used);
-    }
+    for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        n++;
+    all = calloc(n + 1, sizeof(*all));
+    if (!all)
+        return; /* there is a next second */
+    n = 0;
+    for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        all[n++] = m;
+    set_held_bytes(all, n, store__env(s)->executor);
+    set_working_sets(all, n, store__env(s)->executor);
+    free(all);
 }
 
 void model__forget_series(const struct model *gone)

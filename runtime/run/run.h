@@ -52,6 +52,11 @@ int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
                     const struct train_spec *t, struct sh_err *err); /* with s->sizes */
 void session_close(struct session *s);
 
+/* Bytes of memory that are free below root, "" but for tests: of the machine, or of the container
+ * (cgroup 2) if that leaves less. What files were read counts as free, since it is dropped for
+ * others. UINT64_MAX: not known. memory.c */
+uint64_t run_free_memory(const char *root);
+
 /* The batch to compile for: --batch, or what the model fixes, or the samples in the file (0: no
  * file). Tells on stderr if that differs from the number of samples. */
 int session_batch(const struct session *s, const struct run_conf *c, int64_t n_samples,

@@ -91,44 +91,19 @@ static int compile_once(struct session *s, const struct run_conf *c, int64_t bat
 
 /* ---------------------------------------------------------------- memory */
 
-/* Of a line "KEY NUMBER" of a file; key NULL: the file is the number. 0: it is not there. */
-static uint64_t read_machine_number(const char *path, const char *key)
-{
-    char line[256];
-    uint64_t n = 0;
-    FILE *f = fopen(path, "re");
-
-    while (f && n == 0 && fgets(line, sizeof(line), f))
-        if (!key || strncmp(line, key, strlen(key)) == 0)
-            n = strtoull(line + (key ? strlen(key) : 0), NULL, 10);
-    if (f)
-        fclose(f);
-    return n;
-}
-
-/* Of the machine, or of the container if that allows less. */
-static uint64_t free_memory(void)
-{
-    const uint64_t most = read_machine_number("/sys/fs/cgroup/memory.max", NULL),
-                   used = read_machine_number("/sys/fs/cgroup/memory.current", NULL),
-                   machine = read_machine_number("/proc/meminfo", "MemAvailable:") << 10;
-
-    return most == 0 ? machine : SH_MIN(machine, most > used ? most - used : 0);
-}
-
 /* Before the memory is taken: a machine without it would stop this program, or another one. need:
  * bytes on the device. */
 static int check_memory(const struct session *s, const struct run_conf *c, size_t need,
                         struct sh_err *err)
 {
     const struct program *p = s->program;
-    const uint64_t most = c->memory ? (uint64_t)c->memory : free_memory();
+    const uint64_t most = c->memory ? (uint64_t)c->memory : run_free_memory("");
     size_t host = strcmp(c->device, "cpu") == 0 ? need : 0;
 
     host += SH_MAX(program_image_bytes(p), program_state_bytes(p)); /* on the way to the device */
     for (size_t i = 0; i < program_n_outputs(p); i++)
         host += program_output(p, i)->bytes;
-    if (host <= most || most == 0)
+    if (host <= most)
         return SH_OK;
     return SH_FAIL(err, SH_E_NOMEM,
                    "the model takes %.0f MB of memory, and %s %.0f MB; fewer samples (--batch) or "

@@ -93,7 +93,7 @@ void store_seen_free(struct store_seen *s);
 struct store_limits { /* rows of a look, by the options max-... */
     size_t tenants, versions;
     size_t lines; /* and jobs of all lines */
-    size_t busy;  /* jobs on executors, or waiting for their next attempt */
+    size_t busy;  /* jobs on executors, all of them, and those waiting for their next attempt */
 };
 
 struct store_view {

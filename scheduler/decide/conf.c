@@ -84,8 +84,8 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "at least one job each; further ones stay in the database until others end; each takes "
         "about 4 KB (16,384: 66 MB)"),
     INT(max_busy_jobs, "max-busy-jobs", 50000, 16, 500000,
-        "jobs on executors, or waiting for their next attempt, in memory; of further ones the "
-        "next attempt waits; each takes about 4 KB (50,000: 200 MB)"),
+        "jobs that wait for their next attempt, in memory, beside those on executors; the next "
+        "attempt of further ones comes later; each takes about 4 KB (50,000: 200 MB)"),
     INT(min_copies, "min-copies", 1, 1, 64,
         "least number of executors on which each version is loaded, if there are so many; demand "
         "adds more"),

@@ -112,7 +112,9 @@ int jobs_ask(struct sched *s, struct store_view *v, struct sh_err *err)
 /* So many jobs are read at most, of lines and of others; between two full looks twice that. */
 static size_t room_for_jobs(const struct sched *s)
 {
-    return 2 * (size_t)(s->conf->max_lines + s->conf->max_busy_jobs);
+    const struct store_limits most = limits_of(s);
+
+    return 2 * (most.lines + most.busy);
 }
 
 static int job_from_row(struct sched *s, const struct store_job *row, enum job_state state,
@@ -545,6 +547,7 @@ int jobs_merge(struct sched *s, struct store_view *v, struct sh_err *err)
     if (rc)
         return rc;
     if (v->full) {
+        limits_note(s, LIMIT_BUSY, v->is_busy_cut);
         drop_unseen(s, v, checks);
         s->jobs.full_took_ns = sh_clock_ns() - s->poll_at_ns;
     }

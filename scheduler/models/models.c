@@ -719,6 +719,7 @@ static void refresh_model(struct model *m, const struct store_model *row)
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
 {
     struct models *ms = &s->models;
+    int64_t last = v->n_models < v->most.versions ? INT64_MAX : 0; /* those behind may be there */
 
     for (size_t i = 0; i < v->n_models; i++) {
         int rc = SH_OK;
@@ -730,6 +731,7 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
         if (rc)
             return rc;
         m->seen_poll = s->n_polls;
+        last = SH_MAX(last, m->version_id);
         refresh_model(m, &v->models[i]);
         follow_wish(s, m, v->models[i].state);
         for (size_t k = 0; k < s->execs.n && !is_new; k++) /* a new one is nowhere yet */
@@ -741,7 +743,7 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
     for (size_t i = ms->n; i-- > 0;) {
         struct model *m = ms->items[i];
 
-        if (!m->gone && m->seen_poll != s->n_polls && v->n_models < v->most.versions)
+        if (!m->gone && m->seen_poll != s->n_polls && m->version_id <= last)
             forget_model(s, m);
     }
     models_load_missing(s);

@@ -94,15 +94,15 @@ void requests_refuse_by(struct sched *s, struct request *r, const char *rule, in
 static int check_limits(struct sched *s, const struct msg_infer_open *m, struct tenant **tenant_out,
                         struct model **model_out, struct sh_err *err)
 {
-    struct tenant *t = NULL;
+    struct tenant *t = tenants_find(&s->tenants, m->tenant);
     struct model *v = models_find(&s->models, m->version_id);
-    int rc = tenants_get(&s->tenants, m->tenant, &t, err);
+    int rc = SH_OK;
 
-    if (rc)
-        return rc;
-    if (!t->id || !v)
+    if (!limits_check(s, t != NULL, true, NULL)) /* one too many takes no place in the table */
+        rc = tenants_get(&s->tenants, m->tenant, &t, err);
+    if (!rc && (!t || !t->id || !v))
         sched_poll(s); /* younger than our last look, or there are too many */
-    rc = limits_check(s, t->id != 0, v != NULL, err);
+    rc = rc ? rc : limits_check(s, t && t->id, v != NULL, err);
     if (!rc && !v)
         rc = SH_FAIL(err, SH_E_UNAVAILABLE,
                      "the scheduler does not know this version of \"%s\" yet; try again", m->model);

@@ -16,13 +16,15 @@ static const struct {
     [LIMIT_TENANTS] = {"max-tenants", "tenants"},
     [LIMIT_VERSIONS] = {"max-versions", "model versions"},
     [LIMIT_LINES] = {"max-lines", "lines of queued jobs"},
+    [LIMIT_BUSY] = {"max-busy-jobs", "jobs that wait for their next attempt"},
 };
 
 static int64_t most_of(const struct sched *s, enum limit which)
 {
     return which == LIMIT_TENANTS    ? s->conf->max_tenants
            : which == LIMIT_VERSIONS ? s->conf->max_versions
-                                     : s->conf->max_lines;
+           : which == LIMIT_LINES    ? s->conf->max_lines
+                                     : s->conf->max_busy_jobs;
 }
 
 struct store_limits limits_of(const struct sched *s)
@@ -30,7 +32,7 @@ struct store_limits limits_of(const struct sched *s)
     return (struct store_limits){.tenants = (size_t)s->conf->max_tenants,
                                  .versions = (size_t)s->conf->max_versions,
                                  .lines = (size_t)s->conf->max_lines,
-                                 .busy = (size_t)s->conf->max_busy_jobs};
+                                 .busy = (size_t)(s->conf->max_executors + s->conf->max_busy_jobs)};
 }
 
 void limits_note(struct sched *s, enum limit which, bool is_reached)

@@ -1,5 +1,6 @@
 /* limits.h - what there is more of in the database than the leader reads: its options max-tenants,
- * max-versions and max-lines. The log says so when it begins, and once an hour.
+ * max-versions, max-lines and max-busy-jobs. The log says so when it begins, and at most once an
+ * hour.
  *
  * Quotas and states of a tenant that was not read are not known, so nothing is run for it. Loop's
  * thread. */
@@ -8,7 +9,7 @@
 
 #include "scheduler/database/store_view.h"
 
-enum limit { LIMIT_TENANTS, LIMIT_VERSIONS, LIMIT_LINES, N_LIMITS };
+enum limit { LIMIT_TENANTS, LIMIT_VERSIONS, LIMIT_LINES, LIMIT_BUSY, N_LIMITS };
 
 struct limits {
     struct {

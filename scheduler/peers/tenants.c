@@ -57,14 +57,21 @@ struct tenant *tenants_by_id(const struct tenants *t, int64_t id)
     return idmap_get(&t->by_id, (uint64_t)id);
 }
 
-int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err)
+struct tenant *tenants_find(const struct tenants *t, const char *name)
 {
     size_t i = tenant_lower_bound(t, name);
-    struct tenant *x;
+
+    return i < t->n && strcmp(t->items[i]->name, name) == 0 ? t->items[i] : NULL;
+}
+
+int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err)
+{
+    struct tenant *x = tenants_find(t, name);
+    size_t i;
     int rc;
 
-    if (i < t->n && strcmp(t->items[i]->name, name) == 0) {
-        *out = t->items[i];
+    if (x) {
+        *out = x;
         return SH_OK;
     }
     if (!name[0] || strlen(name) >= sizeof(x->name))
@@ -85,6 +92,7 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
                          .max_requests = SH_QUOTA_max_concurrent_requests,
                          .memory = NO_LIMITS};
     sh_strlcpy(x->name, name, sizeof(x->name));
+    i = tenant_lower_bound(t, name);
     memmove(&t->items[i + 1], &t->items[i], (t->n - i) * sizeof(t->items[0]));
     t->items[i] = x;
     t->n++;
@@ -165,14 +173,14 @@ static bool take_back_memory(struct tenants *t, struct tenant *x)
     return true;
 }
 
-/* Deleted, or never there: an API had named it. */
-static void drop_gone(struct tenants *t, uint64_t poll)
+/* Deleted, or never there: an API had named it. One of a higher id than `last` may be there. */
+static void drop_gone(struct tenants *t, uint64_t poll, int64_t last)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < t->n; i++) {
         struct tenant *x = t->items[i];
-        bool is_there = x->seen_poll == poll;
+        bool is_there = x->seen_poll == poll || x->id > last;
 
         if (is_there || take_back_memory(t, x) || x->n_requests || x->pooled.n_jobs) {
             if (x->active && !is_there && x->id) {
@@ -190,6 +198,12 @@ static void drop_gone(struct tenants *t, uint64_t poll)
     t->n = n;
 }
 
+/* Rows come in the order of their ids, up to as many as may be. */
+static int64_t last_tenant_id(const struct store_view *v)
+{
+    return v->n_tenants ? v->tenants[v->n_tenants - 1].id : 0;
+}
+
 int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
                   struct sh_err *err)
 {
@@ -197,8 +211,8 @@ int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, 
 
     for (size_t i = 0; i < v->n_tenants && !rc; i++)
         rc = merge_one(t, &v->tenants[i], poll, err);
-    if (!rc && v->with_tenants && v->n_tenants < t->most)
-        drop_gone(t, poll);
+    if (!rc && v->with_tenants)
+        drop_gone(t, poll, v->n_tenants < t->most ? INT64_MAX : last_tenant_id(v));
     for (size_t i = 0; i < v->n_usage && !rc; i++) {
         struct tenant *x = tenants_by_id(t, v->usage_tenant[i]);
 

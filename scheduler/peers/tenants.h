@@ -48,12 +48,14 @@ struct tenants {
 
 void tenants_fini(struct tenants *t);
 void tenants_untouch(struct tenant *x);
-struct snap_tenant tenant_facts(const struct tenant *t);           /* all but its usage */
-struct tenant *tenants_by_id(const struct tenants *t, int64_t id); /* NULL if unknown */
+struct snap_tenant tenant_facts(const struct tenant *t);                /* all but its usage */
+struct tenant *tenants_by_id(const struct tenants *t, int64_t id);      /* NULL if unknown */
+struct tenant *tenants_find(const struct tenants *t, const char *name); /* the same */
 /* Finds the tenant or adds one with the default quota, since a key may be newer than our last look
  * at the database. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_INVALID (name). */
 int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err);
-/* Frees those that left the database, have no request and no job, and about which nothing has to be
+/* v: rows in the order of their ids; if there are `most`, there may be others behind them. Frees
+ * those that left the database, have no request and no job, and about which nothing has to be
  * told. */
 int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
                   struct sh_err *err);

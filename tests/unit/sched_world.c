@@ -160,6 +160,7 @@ static void world_look(struct store_view *v)
     w.asked_first = v->n_asked ? v->asked[0] : (struct store_place){0};
     v->full = v->full || x->is_anew;
     v->is_anew = x->is_anew;
+    v->is_busy_cut = x->is_busy_cut;
     v->window = x->window ? x->window : lines_window(0, v->most.lines);
     v->now = (struct store_seen){.xmin = 10 + w.s->n_polls, .xmax = 11 + w.s->n_polls};
     v->now.open = strdup("{}");

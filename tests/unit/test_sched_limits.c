@@ -62,7 +62,8 @@ static void a_tenant_too_many_is_refused_with_the_option(void **state)
     assert_null(heard(&a, MSG_INFER_REFUSED));
     ask(2, "late", 1); /* whether it is suspended, or has a quota, is not known */
     assert_refused(2, SH_E_UNAVAILABLE, "max-tenants");
-    w.tenants[0] = w.tenants[1]; /* the first one is deleted */
+    assert_int_equal(w.s->tenants.n, 1); /* nor does it take a place that one will need */
+    w.tenants[0] = w.tenants[1];         /* the first one is deleted */
     w.n_tenants = 1;
     look_again();
     forget_heard(&a);
@@ -85,6 +86,24 @@ static void a_version_too_many_is_refused_with_the_option(void **state)
     forget_heard(&a);
     ask(2, "t", 3);
     assert_refused(2, SH_E_UNAVAILABLE, "does not know this version");
+}
+
+/* As many as there may be, and each time the first one goes and another comes. */
+static void versions_come_and_go_where_there_are_as_many_as_may_be(void **state)
+{
+    (void)state;
+    w.conf.max_versions = 2;
+    add_model(2, "m2");
+    serve();
+    for (int64_t id = 3; id <= 9; id++) {
+        w.models[0] = w.models[1];
+        w.n_models = 1;
+        add_model(id, "m");
+        look_again();
+        assert_null(models_find(&w.s->models, id - 2));
+        assert_non_null(models_find(&w.s->models, id - 1));
+        assert_non_null(models_find(&w.s->models, id));
+    }
 }
 
 static void a_request_too_many_is_refused_with_the_option(void **state)
@@ -122,17 +141,39 @@ static void of_too_many_jobs_the_next_attempt_waits_and_looks_go_on(void **state
 {
     (void)state;
     w.conf.max_lines = w.conf.max_busy_jobs = 16;
+    w.conf.max_executors = 1;
     for (int64_t i = 1; i <= 100; i++)
         add_job(i)->not_before_s = 60;
     w.look.n_told = 100;
     world_lead();
-    assert_int_equal(w.s->jobs.n, 64);
+    assert_int_equal(w.s->jobs.n, 2 * (16 + 16 + 1));
     assert_true(w.s->loaded);
     for (size_t i = 0; i < 90; i++) /* most have ended */
         w.jobs[i].state = "CANCELLED";
     w.look.n_told = 100;
     look_at_all();
     assert_int_equal(w.s->jobs.n, 10);
+    assert_false(w.s->limits.of[LIMIT_BUSY].is_reached);
+    w.look.n_told = 100;
+    w.look.is_busy_cut = true; /* there are more than it may read */
+    look_at_all();
+    assert_true(w.s->limits.of[LIMIT_BUSY].is_reached);
+}
+
+/* There may be more executors than the option says jobs, and each may have one. */
+static void jobs_on_executors_are_known_whatever_the_option_says(void **state)
+{
+    (void)state;
+    w.conf.max_lines = w.conf.max_busy_jobs = 16;
+    w.conf.max_executors = 200;
+    for (int64_t i = 1; i <= 200; i++) {
+        add_job(i);
+        world_set_job(i, JOB_RUNNING, "gone");
+    }
+    world_lead();
+    assert_true(w.s->loaded);
+    assert_int_equal(w.s->jobs.n, 200);
+    assert_in_range(w.asked.most.busy, 200 + 16, 1000); /* else the next look takes some for gone */
 }
 
 static void lines_beyond_the_option_wait_in_the_database(void **state)
@@ -153,9 +194,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_tenant_too_many_is_refused_with_the_option),
         TEST(a_version_too_many_is_refused_with_the_option),
+        TEST(versions_come_and_go_where_there_are_as_many_as_may_be),
         TEST(a_request_too_many_is_refused_with_the_option),
         TEST(why_a_job_of_a_tenant_too_many_waits_is_said_with_the_option),
         TEST(of_too_many_jobs_the_next_attempt_waits_and_looks_go_on),
+        TEST(jobs_on_executors_are_known_whatever_the_option_says),
         TEST(lines_beyond_the_option_wait_in_the_database),
     };
 

@@ -191,6 +191,29 @@ static void who_is_not_among_all_that_were_read_may_be_there(void **state)
     tenants_fini(&t);
 }
 
+/* Rows are read in the order of their ids, so who is not among those up to the last one is gone. */
+static void tenants_come_and_go_where_there_are_as_many_as_may_be(void **state)
+{
+    struct tenants t = {.half_life_s = 3600, .most = 3};
+    char name[3][24];
+    struct store_tenant rows[3];
+    struct tenant *unknown;
+
+    (void)state;
+    for (int64_t first = 1; first <= 20; first++) {
+        for (int64_t k = 0; k < 3; k++) {
+            snprintf(name[k], sizeof(name[k]), "t%lld", (long long)(first + k));
+            rows[k] = (struct store_tenant){
+                .id = first + k, .name = name[k], .active = true, .memory.share = 1};
+        }
+        look(&t, (uint64_t)first, rows, 3);
+        assert_int_equal(t.n, 3);
+        assert_ok(tenants_get(&t, "u", &unknown, NULL)); /* an API names it */
+    }
+    assert_null(tenants_by_id(&t, 19));
+    tenants_fini(&t);
+}
+
 static void there_are_no_more_than_so_many(void **state)
 {
     struct tenants t = {.half_life_s = 3600, .most = MOST};
@@ -219,6 +242,7 @@ int main(void)
         cmocka_unit_test(each_limit_of_memory_that_changes_is_a_change),
         cmocka_unit_test(past_usage_is_of_those_that_are_there),
         cmocka_unit_test(who_is_not_among_all_that_were_read_may_be_there),
+        cmocka_unit_test(tenants_come_and_go_where_there_are_as_many_as_may_be),
         cmocka_unit_test(there_are_no_more_than_so_many),
     };
 

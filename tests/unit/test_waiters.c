@@ -43,6 +43,22 @@ static void all_are_woken_once_though_they_wait_again(void **state)
     waiters_free(waiters);
 }
 
+static void few_that_wait_again_are_not_woken_by_the_same_change(void **state)
+{
+    (void)state;
+    memset(n_woken, 0, sizeof(n_woken));
+    assert_ok(waiters_new(MOST, &waiters, NULL));
+    for (size_t i = 0; i < 3; i++)
+        assert_ok(waiters_add(waiters, req(i), NULL));
+    adds_again = true;
+    waiters_wake(waiters);
+    adds_again = false;
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(n_woken[i], 1);
+    waiters_close(waiters);
+    waiters_free(waiters);
+}
+
 static void one_too_many_is_refused_with_the_option(void **state)
 {
     struct sh_err err = {0};
@@ -64,6 +80,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_woken_once_though_they_wait_again),
+        cmocka_unit_test(few_that_wait_again_are_not_woken_by_the_same_change),
         cmocka_unit_test(one_too_many_is_refused_with_the_option),
     };
 
