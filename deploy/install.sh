@@ -85,13 +85,14 @@ copy_units() {
     install -m 644 "$root/deploy/sysusers.d/shunt.conf" "$to$sysusersdir/"
 }
 
-# Folders that are empty then, and nobody else's: ours, and what we would have made.
+# Our files, and the folders that have our name if they are empty then. The others stay: who made
+# them is not known any more.
 remove() {
     local f
     while IFS= read -r f; do rm -f "${DESTDIR:-}/$f"; done < <(cd "$to" && find . ! -type d)
     while IFS= read -r f; do
         rmdir "${DESTDIR:-}/$f" 2>/dev/null || true
-    done < <(cd "$to" && find . -depth -mindepth 1 -type d)
+    done < <(cd "$to" && find . -depth -type d -path '*/shunt*')
 }
 
 [ -x "$build/bin/shunt" ] || fail "there is nothing in $build: run make build"

@@ -11,7 +11,7 @@ mkdir built
 ln -s "$bin" built/bin
 ln -s "$bin/../lib" built/lib
 install_tree() { PREFIX=$1 DESTDIR=$2 "$root/deploy/install.sh" built "${@:3}"; }
-files() { (cd "$1" && find . | sort); }
+files() { (cd "$1" && find . ! -type d | sort); }
 
 # said PROGRAM PAGE: the names of all options of its help are in the page
 said() {
@@ -70,16 +70,11 @@ mkdir -p "$tmp/b/usr/share/man/man1" "$tmp/b/etc/shunt"
 : >"$tmp/b/etc/shunt/db.env"
 ok "it is removed" install_tree /usr "$tmp/b" --remove
 ok "what others have stays, and nothing else" diff <(files "$tmp/b") - <<'END'
-.
-./etc
-./etc/shunt
 ./etc/shunt/db.env
-./usr
-./usr/share
-./usr/share/man
-./usr/share/man/man1
 ./usr/share/man/man1/other.1
 END
+ok "empty folders of others stay" test -d "$tmp/b/usr/lib/systemd/system"
+ok "ours go" test ! -e "$tmp/b/usr/lib/shunt"
 ok "the first one is removed" install_tree /usr/local "$tmp/a" --remove
-ok "nothing of it stays" test "$(files "$tmp/a")" = .
+ok "nothing of it stays" test -z "$(files "$tmp/a")"
 exits "a prefix that is no path is refused" 1 "PREFIX has to begin with /" install_tree usr "$tmp/c"

@@ -11,6 +11,7 @@ with CUDA has the same lines on NVIDIA's base images, which are not in Debian.
 
 Usage: test_docker.py [-v] [name ...]
 """
+import json
 import os
 import re
 import shlex
@@ -116,8 +117,18 @@ class Dockerfile(Story):
                 self.assertTrue("`%s`" % variable in text or
                                 "`--%s`" % variable[6:].lower().replace("_", "-") in text, variable)
         self.assertEqual(n, 5)
+
+    def test_what_is_watched_runs_without_a_profile(self):
+        """A target of a service that does not run is a process that is down, for the alerts."""
+        with open(os.path.join(ROOT, "deploy", "docker", "targets.json"), encoding="utf-8") as f:
+            hosts = {t.split(":")[0] for group in json.load(f) for t in group["targets"]}
+        on = {name for name, s in compose()["services"].items() if not s.get("profiles")}
+        self.assertLessEqual(hosts, on)
+
+    def test_a_gpu_takes_the_place_of_the_other_executor(self):
         gpu = compose()["services"]["executor-gpu"]
         self.assertEqual(gpu["profiles"], ["gpu"])
+        self.assertEqual(gpu["networks"]["shunt"]["aliases"], ["executor"])
         self.assertIn("gpu", gpu["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"])
 
 
