@@ -63,24 +63,39 @@ static size_t n_waited_for(struct store *s, uint32_t tag)
     return n;
 }
 
-/* The tag of the tenant with the most shapes that may go. */
+static int compare_tags(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The tag of the tenant with the most shapes that may go; 0: none may, or there is no memory to
+ * count them. */
 static uint32_t fullest(struct store *s)
 {
-    size_t most = 0;
-    uint32_t tag = 0;
+    size_t n = 0, most = 0, from = 0;
+    uint32_t *tags, tag = 0;
 
-    for (struct model *m = store__shapes(s)->first; m; m = m->next) {
-        size_t n = 0;
-
-        if (!may_go(m) || (most && m->tag == tag))
+    for (struct model *m = store__shapes(s)->first; m; m = m->next)
+        n += may_go(m);
+    tags = n ? malloc(n * sizeof(*tags)) : NULL;
+    if (!tags)
+        return 0;
+    n = 0;
+    for (struct model *m = store__shapes(s)->first; m; m = m->next)
+        if (may_go(m))
+            tags[n++] = m->tag;
+    qsort(tags, n, sizeof(*tags), compare_tags);
+    for (size_t i = 0; i < n; i++) {
+        if (tags[i] != tags[from])
+            from = i;
+        if (i - from < most)
             continue;
-        for (struct model *o = m; o; o = o->next)
-            n += may_go(o) && o->tag == m->tag;
-        if (n > most) {
-            most = n;
-            tag = m->tag;
-        }
+        most = i - from + 1;
+        tag = tags[i];
     }
+    free(tags);
     return tag;
 }
 

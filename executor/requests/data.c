@@ -100,9 +100,7 @@ static int check_room_for_api(const struct data *d, struct sh_err *err)
         n += p->api_id != 0;
     if (n >= d->conf.max_apis)
         return SH_FAIL(err, SH_E_QUEUEFULL,
-                       "%zu API processes are connected, as many as max-apis "
-                       "allows",
-                       n);
+                       "%zu API processes are connected, as many as max-apis allows", n);
     return SH_OK;
 }
 

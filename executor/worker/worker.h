@@ -20,7 +20,7 @@
 
 #define WORKER_FD 3
 #define WORKER_MAX_SLABS 272    /* the largest --max-apis, and some of its executor */
-#define WORKER_MAX_MODELS 65536 /* the largest --max-loaded-versions and --max-loaded-shapes */
+#define WORKER_MAX_MODELS 65536 /* above the largest --max-loaded-versions + --max-loaded-shapes */
 #define WORKER_MAX_PARTS 256
 #define WORKER_MAX_BATCHES 12 /* 1, 2, 4 ... 1024, and max_batch itself */
 #define WORKER_TICKET_TIMEOUT_MS 60000

@@ -18,7 +18,7 @@
  * memory, where it is calm and runs have the device for less than THRASH_BUSY of the time, and
  * after THRASH_TRY_NS whatever else is asked for, since nobody is to be kept out for ever.
  *
- * The table of models is there only while an executor may be thrashing, 48 KiB then.
+ * The table of models is there only while an executor may be thrashing, 56 KiB then.
  *
  * Pure: times are arguments. Not thread-safe. */
 #ifndef SH_SCHEDULER_DECIDE_THRASH_H

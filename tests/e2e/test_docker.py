@@ -120,7 +120,7 @@ class Dockerfile(Story):
 
     def test_what_is_watched_runs_without_a_profile(self):
         """A target of a service that does not run is a process that is down, for the alerts."""
-        with open(os.path.join(ROOT, "deploy", "docker", "targets.json"), encoding="utf-8") as f:
+        with open(os.path.join(TOP, "deploy", "docker", "targets.json"), encoding="utf-8") as f:
             hosts = {t.split(":")[0] for group in json.load(f) for t in group["targets"]}
         on = {name for name, s in compose()["services"].items() if not s.get("profiles")}
         self.assertLessEqual(hosts, on)
