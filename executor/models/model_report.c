@@ -201,6 +201,23 @@ void store_update_metrics(struct store *s)
     free(all);
 }
 
+const char *model_found_name(enum model_found f)
+{
+    static const char *const names[N_MODEL_FOUND] = {[MODEL_FOUND_NONE] = "none",
+                                                     [MODEL_FOUND_PARTIAL] = "partial",
+                                                     [MODEL_FOUND_FULL] = "full"};
+
+    return names[f];
+}
+
+/* Its last model is gone. */
+static void forget_tenant(const char *executor, const char *tenant)
+{
+    sh_metric_drop(M_shunt_working_set_bytes, SH_LABELS(executor, tenant));
+    for (enum model_found f = 0; f < N_MODEL_FOUND; f++)
+        sh_metric_drop(M_shunt_residency_total, SH_LABELS(executor, tenant, model_found_name(f)));
+}
+
 void model__forget_series(const struct model *gone)
 {
     bool has_name = false, has_model = false, has_tenant = false;
@@ -213,8 +230,7 @@ void model__forget_series(const struct model *gone)
         has_tenant |= m->handle >= 0 && strcmp(m->tenant, gone->tenant) == 0;
     }
     if (!has_tenant)
-        sh_metric_drop(M_shunt_working_set_bytes,
-                       SH_LABELS(store__env(gone->store)->executor, gone->tenant));
+        forget_tenant(store__env(gone->store)->executor, gone->tenant);
     if (!has_model)
         sh_metrics_forget(has_name ? gone->tenant : NULL, gone->name);
 }

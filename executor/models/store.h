@@ -225,6 +225,10 @@ void store_note_use(struct model *version, struct model *shape); /* the run has 
 /* SHAPE_LOAD: answers with SHAPE_STATE, now or when the shape is READY or FAILED. */
 void store_load_shape(struct store *s, const struct msg_shape_load *m);
 
+/* What a run finds of its weights: label "result" of shunt_residency_total. */
+enum model_found { MODEL_FOUND_NONE, MODEL_FOUND_PARTIAL, MODEL_FOUND_FULL, N_MODEL_FOUND };
+const char *model_found_name(enum model_found f);
+
 void store_update_metrics(struct store *s);
 
 /* pin.c. A pinned image is brought to the device when that is idle. It leaves only for a run or

@@ -251,16 +251,16 @@ static void note_switch(const struct run *r, const struct run_result *res,
 static void count_run(const struct run *r, const struct run_result *res,
                       const struct msg_wk_run_done *done)
 {
-    const char *found = r->hit_bytes >= r->model->image_bytes ? "full"
-                        : r->hit_bytes > 0                    ? "partial"
-                                                              : "none";
+    const enum model_found found = r->hit_bytes >= r->model->image_bytes ? MODEL_FOUND_FULL
+                                   : r->hit_bytes > 0                    ? MODEL_FOUND_PARTIAL
+                                                                         : MODEL_FOUND_NONE;
 
     sh_metric_add(M_shunt_runs_total,
                   SH_LABELS(r->tenant, r->model->name, res->rc ? sh_rc_name(res->rc) : "ok"), 1);
     if (res->rc || !done)
         return;
-    sh_metric_add(M_shunt_residency_total, SH_LABELS(r->sw->env.executor, r->model->tenant, found),
-                  1);
+    sh_metric_add(M_shunt_residency_total,
+                  SH_LABELS(r->sw->env.executor, r->model->tenant, model_found_name(found)), 1);
     note_switch(r, res, done);
     observe(r, "first_group", done->first_ns - r->start_ns);
     observe(r, "compute", res->compute_ns);

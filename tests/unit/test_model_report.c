@@ -140,6 +140,32 @@ static void a_series_has_what_all_of_its_label_take(void **state)
     sh_clock_real();
 }
 
+static void what_a_tenant_had_goes_with_its_last_model(void **state)
+{
+    static const char *const full[] = {"e", "anna", "full"};
+    static const char *const others[] = {"e", "berta", "none"};
+    struct model *gone;
+
+    (void)state;
+    sh_metrics_reset();
+    n_models = 0;
+    put(1, 7, "anna", "m", 0);
+    put(2, 7, "anna", "n", 0);
+    sh_metric_add(M_shunt_residency_total, full, 3);
+    sh_metric_add(M_shunt_residency_total, others, 4);
+    gone = &models[--n_models];
+    model__forget_series(gone);
+    assert_true(value("shunt_residency_total{executor=\"e\",tenant=\"anna\",result=\"full\"} ") ==
+                3);
+    gone = &models[--n_models];
+    model__forget_series(gone);
+    assert_true(value("shunt_residency_total{executor=\"e\",tenant=\"anna\",result=\"full\"} ") ==
+                -1);
+    assert_true(value("shunt_residency_total{executor=\"e\",tenant=\"berta\",result=\"none\"} ") ==
+                4);
+    sh_metrics_reset();
+}
+
 static void of_many_each_is_looked_at_once(void **state)
 {
     (void)state;
@@ -159,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_series_has_what_all_of_its_label_take),
+        cmocka_unit_test(what_a_tenant_had_goes_with_its_last_model),
         cmocka_unit_test(of_many_each_is_looked_at_once),
     };
 
