@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -128,15 +129,26 @@ int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err)
     return rc;
 }
 
+void sh_read_text(const char *root, const char *path, char *out, size_t size)
+{
+    char full[4096];
+    ssize_t n = 0;
+
+    if ((size_t)snprintf(full, sizeof(full), "%s%s", root, path) < sizeof(full)) {
+        int fd = open(full, O_RDONLY | O_CLOEXEC);
+
+        n = fd >= 0 ? sh_read_all(fd, out, size - 1) : 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    while (n > 0 && out[n - 1] == '\n')
+        n--;
+    out[SH_MAX(n, 0)] = '\0';
+}
+
 void sh_boot_id(char out[static SH_BOOT_ID])
 {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, out, SH_BOOT_ID - 1) : -1;
-
-    out[SH_MAX(n, 0)] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-    if (fd >= 0)
-        close(fd);
+    sh_read_text("", "/proc/sys/kernel/random/boot_id", out, SH_BOOT_ID);
 }
 
 int64_t sh_raise_open_files(void)

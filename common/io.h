@@ -31,6 +31,10 @@ int sh_open_rc(int why);
  * sh_open_rc(). */
 int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err);
 
+/* A small file of the kernel, at root + path (root "": the machine's own), as text without the
+ * newlines at its end. "": there is none, or it cannot be read; cut to size. */
+void sh_read_text(const char *root, const char *path, char *out, size_t size);
+
 #define SH_BOOT_ID 40 /* bytes, with the 0 */
 /* The same for all processes of a host until it starts anew; "": not known. */
 void sh_boot_id(char out[static SH_BOOT_ID]);

@@ -32,22 +32,3 @@ void checks_add(struct checks *k, const char *name, enum check_state state, cons
                                                  advice && state != CHECK_OK ? advice : "")) != 0)
         k->rc = SH_E_NOMEM;
 }
-
-void checks_read(const char *root, const char *path, char *out, size_t size)
-{
-    char full[4096];
-    FILE *f;
-    size_t n = 0;
-
-    out[0] = '\0';
-    if ((size_t)snprintf(full, sizeof(full), "%s%s", root, path) >= sizeof(full))
-        return;
-    f = fopen(full, "re");
-    if (!f)
-        return;
-    n = fread(out, 1, size - 1, f);
-    fclose(f);
-    while (n > 0 && out[n - 1] == '\n')
-        n--;
-    out[n] = '\0';
-}

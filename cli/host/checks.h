@@ -33,8 +33,5 @@ void checks_fini(struct checks *k);
 /* advice: what to do; NULL: nothing. The format is what was found. */
 void checks_add(struct checks *k, const char *name, enum check_state state, const char *advice,
                 const char *found, ...) __attribute__((format(printf, 5, 6)));
-/* The start of the small file at root followed by path, without the newline at its end; "" if it
- * cannot be read. */
-void checks_read(const char *root, const char *path, char *out, size_t size);
 
 #endif

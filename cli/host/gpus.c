@@ -2,6 +2,7 @@
 #include "cli/host/gpus.h"
 
 #include "cli/text/out.h"
+#include "common/io.h"
 #include "common/mem.h"
 #include "common/spawn.h"
 
@@ -26,8 +27,8 @@ static bool is_gpu(const char *dir)
 {
     char vendor[GPUS_TEXT], class[GPUS_TEXT];
 
-    checks_read(dir, "/vendor", vendor, sizeof(vendor));
-    checks_read(dir, "/class", class, sizeof(class));
+    sh_read_text(dir, "/vendor", vendor, sizeof(vendor));
+    sh_read_text(dir, "/class", class, sizeof(class));
     return strcmp(vendor, "0x10de") == 0 && strncmp(class, "0x03", 4) == 0;
 }
 
@@ -36,16 +37,16 @@ static void read_bus(const char *dir, struct gpu *g)
     char text[GPUS_TEXT];
 
     g->numa_node = -1;
-    checks_read(dir, "/numa_node", text, sizeof(text));
+    sh_read_text(dir, "/numa_node", text, sizeof(text));
     if (text[0])
         g->numa_node = (int)strtol(text, NULL, 10);
-    checks_read(dir, "/current_link_speed", text, sizeof(text));
+    sh_read_text(dir, "/current_link_speed", text, sizeof(text));
     g->link.gt_per_s = strtod(text, NULL);
-    checks_read(dir, "/max_link_speed", text, sizeof(text));
+    sh_read_text(dir, "/max_link_speed", text, sizeof(text));
     g->link.max_gt_per_s = strtod(text, NULL);
-    checks_read(dir, "/current_link_width", text, sizeof(text));
+    sh_read_text(dir, "/current_link_width", text, sizeof(text));
     g->link.width = (unsigned)strtoul(text, NULL, 10);
-    checks_read(dir, "/max_link_width", text, sizeof(text));
+    sh_read_text(dir, "/max_link_width", text, sizeof(text));
     g->link.max_width = (unsigned)strtoul(text, NULL, 10);
 }
 
@@ -80,7 +81,7 @@ static void read_driver(const char *root, struct gpus *g)
     char dir[3072], line[256], *save = NULL;
 
     snprintf(dir, sizeof(dir), "%s/proc/driver/nvidia", root);
-    checks_read(dir, "/version", line, sizeof(line));
+    sh_read_text(dir, "/version", line, sizeof(line));
     for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
         unsigned major, minor;
 

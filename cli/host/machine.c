@@ -51,7 +51,7 @@ static uint64_t cgroup_limit(const char *root)
     uint64_t least = MACHINE_UNLIMITED, n;
     char *dir, *slash;
 
-    checks_read(root, "/proc/self/cgroup", own, sizeof(own));
+    sh_read_text(root, "/proc/self/cgroup", own, sizeof(own));
     dir = strstr(own, "0::");
     if (!dir)
         return least;
@@ -59,7 +59,7 @@ static uint64_t cgroup_limit(const char *root)
     dir[strcspn(dir, "\n")] = '\0';
     for (;;) {
         snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", dir);
-        checks_read(root, path, text, sizeof(text));
+        sh_read_text(root, path, text, sizeof(text));
         if (sscanf(text, "%" SCNu64, &n) == 1)
             least = SH_MIN(least, n);
         slash = strrchr(dir, '/');
@@ -114,17 +114,17 @@ void machine_read(const char *root, struct machine *out)
                             .locked_bytes = hard_limit(RLIMIT_MEMLOCK),
                             .open_files = hard_limit(RLIMIT_NOFILE),
                             .is_root = geteuid() == 0};
-    checks_read(root, "/proc/meminfo", text, sizeof(text));
+    sh_read_text(root, "/proc/meminfo", text, sizeof(text));
     out->memory_bytes = memory_line(text, "MemTotal");
     out->available_bytes = memory_line(text, "MemAvailable");
     if (statvfs("/dev/shm", &v) == 0)
         out->shm_bytes = (uint64_t)v.f_frsize * v.f_blocks;
     read_clock(out);
-    checks_read(root, "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-                out->clocksource, sizeof(out->clocksource));
-    checks_read(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", out->governor,
-                sizeof(out->governor));
-    checks_read(root, "/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof(text));
+    sh_read_text(root, "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                 out->clocksource, sizeof(out->clocksource));
+    sh_read_text(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", out->governor,
+                 sizeof(out->governor));
+    sh_read_text(root, "/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof(text));
     chosen_word(text, out->huge_pages, sizeof(out->huge_pages));
 }
 

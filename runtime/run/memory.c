@@ -1,26 +1,23 @@
 /* memory.c - how much memory a model may still take here. */
+#include "common/io.h"
 #include "common/mem.h"
 #include "runtime/run/run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Of a line "KEY NUMBER" of a file; key "": the file is the number. 0: there is none. */
 static uint64_t read_machine_number(const char *root, const char *path, const char *key)
 {
-    char text[256];
-    uint64_t n = 0;
-    FILE *f;
+    const size_t n = strlen(key);
+    char text[8192], *at = text;
 
-    snprintf(text, sizeof(text), "%s%s", root, path);
-    f = fopen(text, "re");
-    while (f && n == 0 && fgets(text, sizeof(text), f))
-        if (strncmp(text, key, strlen(key)) == 0)
-            n = strtoull(text + strlen(key), NULL, 10);
-    if (f)
-        fclose(f);
-    return n;
+    sh_read_text(root, path, text, sizeof(text));
+    while (at && strncmp(at, key, n) != 0) {
+        at = strchr(at, '\n');
+        at = at ? at + 1 : NULL;
+    }
+    return at ? strtoull(at + n, NULL, 10) : 0;
 }
 
 /* In use, but for what was read of files: it is dropped where memory is wanted. */

@@ -896,7 +896,10 @@ class Training(Case):
             if n < runs and d.jobs[job].phase in ("RUNNING", "PREEMPTED"):
                 self.assertEqual(self.infer(d, 1, 0, 8), answer)
                 n += 1
-                d.rest(rnd.random() * 0.03)  # so that it goes on, most times
+                limit = time.monotonic() + (rnd.random() < 0.8)  # so that it goes on, most times
+                while d.jobs[job].phase == "PREEMPTED" and time.monotonic() < limit:
+                    d.rest(0.005)
+                d.rest(rnd.random() * 0.03)
             else:
                 d.rest(0.05)
             if killed < kills and n > 8 * (killed + 1):

@@ -134,9 +134,15 @@ class Trace(Story):
         job = r.json["id"]
         self.s.wait_step(self.key, job, 5)
         self.s.push(self.key, "three", zoo("digits-cnn"), max_batch=4)
-        asks = threading.Timer(0.5, lambda: self.s.infer(self.key, "three", X))  # its weights are not there yet
+        written = threading.Event()
+
+        def ask():  # its weights are not there yet, the first time; a stretch of steps ends by each
+            while not written.wait(0.5):
+                self.s.infer(self.key, "three", X)
+        asks = threading.Thread(target=ask)
         asks.start()
         t = self.write("--next", "3")
+        written.set()
         asks.join()
         self.s.call("POST", "/api/v1/jobs/%d/cancel" % job, {}, self.key)
         self.assertTrue(t.of("executor", "steps"))
