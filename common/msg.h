@@ -12,10 +12,14 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "common/units.h"
 
 #include <stdint.h>
 
 #define SH_MAX_EXECUTORS 16384 /* most that a scheduler may have, and its APIs know of */
+/* A model is in the working set for so long after it was asked for, of the scheduler's gate and of
+ * the executors' metrics. */
+#define SH_WORKING_SET_NS SH_S(60)
 
 struct sh_blob {
     const void *data;

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #define MAX_PROFILE 64u
-#define WORKING_SET_NS SH_S(60) /* as the scheduler's: decide/thrash.h */
 
 static const enum msg_model_phase PHASE[MODEL_N_PHASES] = {
     [MODEL_BUILDING] = MSG_MODEL_LOADING,
@@ -130,7 +129,7 @@ void store_tell_waits(struct store *s, const struct waits *w)
 /* Has a run used it of late? Not one of our own, of an evaluation. */
 static bool is_worked_with(const struct model *m, int64_t now_ns)
 {
-    return m->handle >= 0 && m->last_use_ns && now_ns - m->last_use_ns <= WORKING_SET_NS;
+    return m->handle >= 0 && m->last_use_ns && now_ns - m->last_use_ns <= SH_WORKING_SET_NS;
 }
 
 static int by_model_name(const void *a, const void *b)

@@ -2,6 +2,7 @@
 #include "scheduler/decide/thrash.h"
 
 #include "common/mem.h"
+#include "common/msg.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static void drop_tracked(struct thrash *t, uint32_t i)
 static void forget_old(struct thrash *t, int64_t now_ns)
 {
     for (uint32_t i = 0; i < t->n;)
-        if (now_ns - t->of[i].last_ns > THRASH_SET_NS)
+        if (now_ns - t->of[i].last_ns > SH_WORKING_SET_NS)
             drop_tracked(t, i);
         else
             i++;

@@ -6,8 +6,8 @@
  *
  * An executor thrashes while runs wait for weights for more than THRASH_STALL of their time, more
  * than THRASH_LATE of the requests that it could take find no time, and the models that were asked
- * for within THRASH_SET_NS (the working set; Denning 1968) are larger than its memory. Then some
- * are shut: a request for one of these is not let in there unless all its weights are there; one
+ * for within SH_WORKING_SET_NS (the working set; Denning 1968) are larger than its memory. Then
+ * some are shut: a request for one is not let in there unless all its weights are there; one
  * without a limit waits until then, or until the device is idle (decide.h). Each look takes half of
  * what is too much: of the tenant (whose models they are) whose working set is largest for its
  * share, what is asked for least by its size. A tenant keeps one at least. What was promised is
@@ -31,7 +31,6 @@
 
 #define THRASH_LOOK_NS SH_MS(250)
 #define THRASH_HALF_NS SH_S(2) /* what was seen counts half after that time */
-#define THRASH_SET_NS SH_S(60)
 #define THRASH_TRY_NS SH_S(30)
 #define THRASH_STALL 0.25
 #define THRASH_LATE 0.15

@@ -2,6 +2,7 @@
  * and answer few, keep models out that it has room for, or keep some out for ever. */
 /* uses: scheduler/decide/thrash.o */
 #include "common/mem.h"
+#include "common/msg.h"
 #include "common/units.h"
 #include "scheduler/decide/thrash.h"
 #include "tests/unit/sh_test.h"
@@ -82,7 +83,7 @@ static void nothing_is_kept_of_an_executor_that_is_well(void **state)
     for (int i = 0; i < 100; i++)
         spend(MODELS, 1, 0.9, 0.9, 0.5);
     assert_non_null(t.of);
-    now += THRASH_SET_NS;
+    now += SH_WORKING_SET_NS;
     for (int i = 0; i < 200; i++)
         spend(2, 1, 0.2, 0, 0);
     assert_null(t.of);
@@ -123,7 +124,7 @@ static void what_is_shut_opens_where_it_is_calm_or_there_is_room(void **state)
     for (int i = 0; i < 50; i++)
         spend(MODELS, 1, 0.9, n_open(MODELS) > 3 ? 0.8 : 0, 0.5);
     assert_int_equal(n_open(MODELS), 3);
-    now += THRASH_SET_NS + SH_S(1); /* nobody asked for any */
+    now += SH_WORKING_SET_NS + SH_S(1); /* nobody asked for any */
     for (int i = 0; i < 20; i++)
         spend(2, 1, 0.9, 0, 0.5);
     assert_int_equal(n_open(MODELS), MODELS);
