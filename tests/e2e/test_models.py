@@ -441,8 +441,8 @@ class Models(Story):
         self.assertLessEqual(got["p50_ms"], got["p99_ms"])
         r = self.get(m, below="/profile")
         self.assertEqual(r.json["percentile"], 50)
-        if got["source"] == "runs":  # near the median, as the target says; the last ones count more
-            self.assertLessEqual(got["predicted_ms"], got["p99_ms"])
+        if got["source"] == "runs":  # near the median, as the target says; the last ones count more, stretched
+            self.assertTrue(got["p50_ms"] / 2 <= got["predicted_ms"] <= 2 * got["p99_ms"], got)
         self.assertEqual(lines()[4]["runs"], 0)
 
     # ------------------------------------------------------------ files with a batch of their own

@@ -69,11 +69,11 @@ def dropout_mlp(width=1024, ratio=0.3):
 
 JOBS = {
     "sgd": dict(model="digits", dataset="train", eval_dataset="test", spec=dict(
-        optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9}, batch=200, steps=600, epochs=None,
+        optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9}, batch=200, steps=400, epochs=None,
         augment=[{"name": "crop", "padding": 1}, {"name": "flip", "probability": 0.1}, {"name": "mixup", "alpha": 0.1}],
         evaluation={"every": 40, "best": "accuracy"}, seed=7, checkpoint_interval_ms=300)),
     "adamw": dict(model="mlp", dataset="train", eval_dataset="test", spec=dict(
-        optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=800,
+        optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=600,
         schedule={"name": "one-cycle"}, clip_norm=1, accumulate=3, ema=0.99, no_decay=True,
         loss_scale={"init": 2.0 ** 68, "growth": 4, "backoff": 0.25, "interval": 11},
         frozen="fc3.bias", evaluation={"every": 75, "best": "loss", "patience": 9}, epochs=None, seed=11, checkpoint_interval_ms=300)),
