@@ -42,8 +42,8 @@ static struct watched {
     const struct sim_exec *e;
     const struct exec *x; /* of which process what follows is */
     const struct job *job;
-    int64_t max_step;
-    uint32_t used[MAX_TENANTS]; /* blocks */
+    int64_t max_step, newest_step; /* that it was at; of its newest copy, -1: it has none */
+    uint32_t used[MAX_TENANTS];    /* blocks */
     struct at_work {
         pid_t pid;
         int64_t since_ns; /* 0: it has nothing to do */
@@ -386,6 +386,7 @@ static void check_job(struct watched *k, struct job *j)
     if (k->job != j) {
         k->job = j;
         k->max_step = 0;
+        k->newest_step = -1;
         memset(k->slots, 0, sizeof(k->slots));
         if (on_begun && j->build == JOB_BUILT)
             on_begun(k->e->name, j->id, j->attempt, j->resume_step);
@@ -407,6 +408,10 @@ static void check_job(struct watched *k, struct job *j)
               ", and the newest copy of it is "
               "of step %" PRId64,
               j->id, j->step, newest ? newest->step : -1);
+    SIM_CHECK("unsaved", (newest ? newest->step : -1) >= k->newest_step,
+              "job %" PRId64 ": the copy of step %" PRId64 " is gone, and no newer one is whole",
+              j->id, k->newest_step);
+    k->newest_step = newest ? newest->step : -1;
     SIM_CHECK("steps", !job_runs(j) || (j->w && job_has_state(j) && job_has_ws(j)),
               "job %" PRId64 " runs without worker or memory", j->id);
     if ((j->stand == JOB_STOPPING || j->stand == JOB_YIELDING) && sim_now() > calm_from_ns)
