@@ -8,11 +8,13 @@ static int height(const struct sh_tree_node *n)
     return n ? n->height : 0;
 }
 
-static void work_out(const struct sh_tree_kind *k, struct sh_tree_node *n)
+/* True: those above it have to know. */
+static bool work_out(const struct sh_tree_kind *k, struct sh_tree_node *n)
 {
+    const int was = n->height;
+
     n->height = 1 + SH_MAX(height(n->kid[0]), height(n->kid[1]));
-    if (k->sum)
-        k->sum(n);
+    return (k->sum && k->sum(n)) || n->height != was;
 }
 
 /* Where n hangs. */
@@ -39,12 +41,14 @@ static struct sh_tree_node *rotate(struct sh_tree *t, const struct sh_tree_kind 
     return kid;
 }
 
-/* From n upwards, below which something has changed. */
-static void balance(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n)
+/* From n upwards, below which something has changed. What `heir` knows, which is n or above it, is
+ * not what those above it go by; NULL: there is no such node. */
+static void balance(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n,
+                    const struct sh_tree_node *heir)
 {
     for (; n; n = n->up) {
-        const int was = n->height;
         const int left = height(n->kid[0]), right = height(n->kid[1]);
+        const bool is_heir = n == heir;
 
         if (left > right + 1 || right > left + 1) {
             const int side = right > left;
@@ -53,11 +57,11 @@ static void balance(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_t
             if (height(kid->kid[!side]) > height(kid->kid[side]))
                 rotate(t, k, n->kid[side], !side);
             n = rotate(t, k, n, side);
-        } else {
-            work_out(k, n);
-            if (n->height == was && !k->sum)
-                return;
+        } else if (!work_out(k, n) && !heir) {
+            return;
         }
+        if (is_heir)
+            heir = NULL;
     }
 }
 
@@ -71,16 +75,21 @@ void sh_tree_add(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree
     }
     *n = (struct sh_tree_node){.up = up};
     *at = n;
+    if (!up || at == &t->first->kid[0])
+        t->first = n;
     t->n++;
     work_out(k, n);
-    balance(t, k, up);
+    balance(t, k, up, NULL);
 }
 
 void sh_tree_del(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n)
 {
     struct sh_tree_node *heir = n->kid[0] ? n->kid[0] : n->kid[1], *from = n->up;
+    const bool has_both = n->kid[0] && n->kid[1];
 
-    if (n->kid[0] && n->kid[1]) { /* the next one takes its place */
+    if (t->first == n)
+        t->first = sh_tree_next(n);
+    if (has_both) { /* the next one takes its place */
         heir = n->kid[1];
         while (heir->kid[0])
             heir = heir->kid[0];
@@ -100,12 +109,7 @@ void sh_tree_del(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree
         heir->up = n->up;
     t->n--;
     *n = (struct sh_tree_node){.height = 0};
-    balance(t, k, from);
-}
-
-bool sh_tree_has(const struct sh_tree_node *n)
-{
-    return n->height > 0;
+    balance(t, k, from, has_both ? heir : NULL);
 }
 
 static struct sh_tree_node *leftmost(struct sh_tree_node *n)
@@ -115,11 +119,6 @@ static struct sh_tree_node *leftmost(struct sh_tree_node *n)
     return n;
 }
 
-struct sh_tree_node *sh_tree_first(const struct sh_tree *t)
-{
-    return leftmost(t->root);
-}
-
 struct sh_tree_node *sh_tree_next(const struct sh_tree_node *n)
 {
     if (n->kid[1])
@@ -127,6 +126,31 @@ struct sh_tree_node *sh_tree_next(const struct sh_tree_node *n)
     while (n->up && n->up->kid[1] == n)
         n = n->up;
     return n->up;
+}
+
+static const struct sh_tree_node *one_before(const struct sh_tree_node *n)
+{
+    if (n->kid[0]) {
+        for (n = n->kid[0]; n->kid[1];)
+            n = n->kid[1];
+        return n;
+    }
+    while (n->up && n->up->kid[0] == n)
+        n = n->up;
+    return n->up;
+}
+
+void sh_tree_fix(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n)
+{
+    const struct sh_tree_node *before = one_before(n), *behind = sh_tree_next(n);
+
+    if ((before && k->cmp(before, n) > 0) || (behind && k->cmp(n, behind) > 0)) {
+        sh_tree_del(t, k, n);
+        sh_tree_add(t, k, n);
+        return;
+    }
+    while (k->sum && n && k->sum(n))
+        n = n->up;
 }
 
 /* As deep as the tree is high. */

@@ -417,16 +417,18 @@ static void charge_from(struct ours *o, uint32_t i)
 static void charge_until(struct ours *o, int64_t until_ns)
 {
     const int64_t since_ns = o->charged_ns;
+    double scale;
 
     if (until_ns <= since_ns)
         return;
+    scale = usage_scale(o);
     o->charged_ns = until_ns;
     for (size_t t = 0; t < o->c->n_tenants; t++) {
         struct snap_tenant f = o->tenants[t].f;
 
         if (!o->held[t])
             continue;
-        f.usage_ns += (double)o->held[t] * (double)(until_ns - since_ns) / usage_scale(o);
+        f.usage_ns += (double)o->held[t] * (double)(until_ns - since_ns) / scale;
         jobpool_set_tenant(&o->pool, &o->tenants[t], &f);
     }
 }

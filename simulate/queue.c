@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define MAX_EVENTS 1000000000u
+#define KIDS 4 /* as many as lie beside each other in two lines of a cache */
 
 void queue_fini(struct queue *q)
 {
@@ -26,8 +27,8 @@ int queue_put(struct queue *q, struct event e, struct sh_err *err)
     if (rc)
         return rc;
     e.order = q->n_put++;
-    for (q->n++; i > 0 && is_event_before(&e, &q->items[(i - 1) / 2]); i = (i - 1) / 2)
-        q->items[i] = q->items[(i - 1) / 2];
+    for (q->n++; i > 0 && is_event_before(&e, &q->items[(i - 1) / KIDS]); i = (i - 1) / KIDS)
+        q->items[i] = q->items[(i - 1) / KIDS];
     q->items[i] = e;
     return SH_OK;
 }
@@ -41,12 +42,15 @@ bool queue_take(struct queue *q, struct event *out)
         return false;
     *out = q->items[0];
     last = q->items[--q->n];
-    for (size_t child; (child = 2 * i + 1) < q->n; i = child) {
-        if (child + 1 < q->n && is_event_before(&q->items[child + 1], &q->items[child]))
-            child++;
-        if (!is_event_before(&q->items[child], &last))
+    for (size_t kid; (kid = KIDS * i + 1) < q->n; i = kid) {
+        const size_t end = SH_MIN(kid + KIDS, q->n);
+
+        for (size_t k = kid + 1; k < end; k++)
+            if (is_event_before(&q->items[k], &q->items[kid]))
+                kid = k;
+        if (!is_event_before(&q->items[kid], &last))
             break;
-        q->items[i] = q->items[child];
+        q->items[i] = q->items[kid];
     }
     if (q->n)
         q->items[i] = last;

@@ -1,238 +1,18 @@
-/* jobpool.c - see jobpool.h: what there is, each in its place. */
+/* jobpool.c - see jobpool.h: what there is, each in its place (jobpool_order.c). */
 #include "common/mem.h"
 #include "scheduler/decide/jobpool_int.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
-
-/* ------------------------------------------------------------------ orders */
-
-#define TENANT(node_, member) SH_TREE_OF(node_, struct jobpool_tenant, member)
-
-/* The least or the greatest of what is n's own and what its kids know. */
-#define SUM(better, n, type, member, total, own)                                              \
-    do {                                                                                      \
-        type *x_ = SH_TREE_OF(n, type, member);                                               \
-        x_->total = (own);                                                                    \
-        for (int k_ = 0; k_ < 2; k_++)                                                        \
-            if ((n)->kid[k_])                                                                 \
-                x_->total = better(x_->total, SH_TREE_OF((n)->kid[k_], type, member)->total); \
-    } while (0)
-
-static int by_line_rank(const struct jobpool_rank *x, const struct jobpool_rank *y)
-{
-    if (x->priority != y->priority)
-        return JOBPOOL_ORDER(y->priority, x->priority);
-    return x->line_us != y->line_us ? JOBPOOL_ORDER(x->line_us, y->line_us)
-                                    : JOBPOOL_ORDER(x->id, y->id);
-}
-
-/* Of two jobs of a tenant, or of tenants of one share. */
-static int by_way_rank(const struct jobpool_rank *x, const struct jobpool_rank *y)
-{
-    if (x->priority != y->priority)
-        return JOBPOOL_ORDER(x->priority, y->priority);
-    if (x->yields_us != y->yields_us)
-        return JOBPOOL_ORDER(y->yields_us, x->yields_us);
-    return x->loss_ns != y->loss_ns ? JOBPOOL_ORDER(x->loss_ns, y->loss_ns)
-                                    : JOBPOOL_ORDER(y->id, x->id);
-}
-
-/* Its place in its line and its loss. A job of level 0 gives way after all others of its priority,
- * the one that loses least first, of those that lose the same the youngest. Others give way in
- * their line's order, the last one first: one before it would have its slot at once, so that both
- * lose. */
-static struct jobpool_rank line_rank(const struct snap_job *j)
-{
-    return (struct jobpool_rank){.line_us = j->line_us,
-                                 .yields_us = j->level ? j->line_us : INT64_MIN,
-                                 .id = j->id,
-                                 .loss_ns = j->loss_ns,
-                                 .priority = j->priority};
-}
-
-int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
-{
-    const struct jobpool_rank x = line_rank(&a->f.is), y = line_rank(&b->f.is);
-
-    return by_line_rank(&x, &y);
-}
-
-int jobpool__next_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y)
-{
-    if (x->is_below != y->is_below)
-        return x->is_below ? -1 : 1;
-    return x->share != y->share ? JOBPOOL_ORDER(x->share, y->share) : by_line_rank(x, y);
-}
-
-int jobpool__way_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y)
-{
-    return x->share != y->share ? JOBPOOL_ORDER(y->share, x->share) : by_way_rank(x, y);
-}
-
-struct jobpool_rank jobpool__rank(const struct jobpool_job *j)
-{
-    const struct jobpool_tenant *t = j->f.tenant;
-    struct jobpool_rank rank = line_rank(&j->f.is);
-
-    rank.share = t->share;
-    rank.is_below = jobpool__is_below(t, jobpool__gpus(j));
-    return rank;
-}
-
-bool jobpool__is_below(const struct jobpool_tenant *t, uint32_t gpus)
-{
-    return t->running + gpus - 1 < t->f.guaranteed_gpus;
-}
-
-double jobpool__load(const struct jobpool_tenant *t)
-{
-    if (jobpool__is_below(t, 1))
-        return -1;
-    return t->f.weight > 0 ? t->running / t->f.weight : DBL_MAX;
-}
-
-bool jobpool__own_claim(const struct jobpool_job *want, const struct jobpool_job *have)
-{
-    if (want->f.is.priority != have->f.is.priority)
-        return want->f.is.priority > have->f.is.priority;
-    return have->f.is.level && jobpool__line_cmp(want, have) < 0;
-}
-
-static int by_line(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    return jobpool__line_cmp(JOBPOOL_JOB(a), JOBPOOL_JOB(b));
-}
-
-static int by_way(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    const struct jobpool_rank x = line_rank(&JOBPOOL_JOB(a)->f.is);
-    const struct jobpool_rank y = line_rank(&JOBPOOL_JOB(b)->f.is);
-
-    return by_way_rank(&x, &y);
-}
-
-static void sum_runs(struct sh_tree_node *n)
-{
-    SUM(SH_MAX, n, struct jobpool_job, node, most_bytes, JOBPOOL_JOB(n)->f.exec_bytes);
-}
-
-static int64_t ends_ns(const struct jobpool_job *j)
-{
-    return j->place == PLACE_BACKOFF ? j->f.is.not_before_ns : j->guarded_until_ns;
-}
-
-static int by_end_time(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    const struct jobpool_job *x = SH_TREE_OF(a, struct jobpool_job, timed);
-    const struct jobpool_job *y = SH_TREE_OF(b, struct jobpool_job, timed);
-
-    return ends_ns(x) != ends_ns(y) ? JOBPOOL_ORDER(ends_ns(x), ends_ns(y))
-                                    : JOBPOOL_ORDER(x->f.is.id, y->f.is.id);
-}
-
-static int by_key(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    const struct jobpool_group *x = SH_TREE_OF(a, struct jobpool_group, by_key);
-    const struct jobpool_group *y = SH_TREE_OF(b, struct jobpool_group, by_key);
-    const uint64_t ax = x->array ? x->array->id : 0, ay = y->array ? y->array->id : 0;
-
-    if (ax != ay)
-        return JOBPOOL_ORDER(ax, ay);
-    if (x->array_max != y->array_max)
-        return JOBPOOL_ORDER(x->array_max, y->array_max);
-    if (x->is_fixed != y->is_fixed)
-        return x->is_fixed - y->is_fixed;
-    if (x->gpus != y->gpus)
-        return JOBPOOL_ORDER(x->gpus, y->gpus);
-    return x->need_bytes != y->need_bytes ? JOBPOOL_ORDER(x->need_bytes, y->need_bytes)
-                                          : JOBPOOL_ORDER(x->version, y->version);
-}
-
-static int by_head(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    return jobpool__line_cmp(JOBPOOL_GROUP(a)->head, JOBPOOL_GROUP(b)->head);
-}
-
-static void sum_heads(struct sh_tree_node *n)
-{
-    SUM(SH_MIN, n, struct jobpool_group, by_head, least_need, JOBPOOL_GROUP(n)->need_bytes);
-    SUM(SH_MIN, n, struct jobpool_group, by_head, least_gpus, JOBPOOL_GROUP(n)->gpus);
-}
-
-static int by_next(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    return jobpool__next_cmp(&TENANT(a, next)->rank, &TENANT(b, next)->rank);
-}
-
-static void sum_next(struct sh_tree_node *n)
-{
-    SUM(SH_MIN, n, struct jobpool_tenant, next, least_below, TENANT(n, next)->least_need);
-    SUM(SH_MIN, n, struct jobpool_tenant, next, load_below, TENANT(n, next)->load);
-    SUM(SH_MIN, n, struct jobpool_tenant, next, least_gpus_below, TENANT(n, next)->least_gpus);
-}
-
-static int by_wants(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    return jobpool__next_cmp(&TENANT(a, wants)->rank, &TENANT(b, wants)->rank);
-}
-
-#define GIVES(when)                                                                        \
-    static int by_gives_##when(const struct sh_tree_node *a, const struct sh_tree_node *b) \
-    {                                                                                      \
-        return jobpool__way_cmp(&TENANT(a, gives[when].node)->gives[when].rank,            \
-                                &TENANT(b, gives[when].node)->gives[when].rank);           \
-    }                                                                                      \
-    static void sum_gives_##when(struct sh_tree_node *n)                                   \
-    {                                                                                      \
-        SUM(SH_MAX, n, struct jobpool_tenant, gives[when].node, gives[when].most_below,    \
-            TENANT(n, gives[when].node)->gives[when].most_bytes);                          \
-        SUM(SH_MAX, n, struct jobpool_tenant, gives[when].node, gives[when].load_below,    \
-            TENANT(n, gives[when].node)->gives[when].load);                                \
-    }
-GIVES(0)
-GIVES(1)
-
-static int by_slot_size(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    const struct jobpool_slot_facts *x = &SH_TREE_OF(a, struct jobpool_slot, by_size)->f;
-    const struct jobpool_slot_facts *y = &SH_TREE_OF(b, struct jobpool_slot, by_size)->f;
-
-    return x->pool_bytes != y->pool_bytes ? JOBPOOL_ORDER(y->pool_bytes, x->pool_bytes)
-                                          : JOBPOOL_ORDER(x->index, y->index);
-}
-
-static int by_slot_load(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    const struct jobpool_slot_facts *x = &SH_TREE_OF(a, struct jobpool_slot, by_load)->f;
-    const struct jobpool_slot_facts *y = &SH_TREE_OF(b, struct jobpool_slot, by_load)->f;
-
-    return x->n_runs != y->n_runs ? JOBPOOL_ORDER(x->n_runs, y->n_runs)
-                                  : JOBPOOL_ORDER(x->index, y->index);
-}
-
-static void sum_free(struct sh_tree_node *n)
-{
-    SUM(SH_MAX, n, struct jobpool_slot, by_load, most_bytes,
-        SH_TREE_OF(n, struct jobpool_slot, by_load)->f.pool_bytes);
-}
-
-static const struct sh_tree_kind LINE = {by_line, NULL}, TIMES = {by_end_time, NULL},
-                                 GROUPS = {by_key, NULL}, WANTS = {by_wants, NULL},
-                                 SLOTS = {by_slot_size, NULL}, FREE = {by_slot_load, sum_free};
-const struct sh_tree_kind JOBPOOL_NEXT = {by_next, sum_next}, JOBPOOL_HEADS = {by_head, sum_heads},
-                          JOBPOOL_GIVES[2] = {{by_gives_0, sum_gives_0}, {by_gives_1, sum_gives_1}},
-                          JOBPOOL_RUNS = {by_way, sum_runs};
 
 /* ------------------------------------------------------------------ tenants */
 
 /* The quota allows a slot more while the tenant has less than this. */
 static double most_gpus(const struct jobpool_tenant *t)
 {
-    double most = t->f.max_gpus >= 0 ? t->f.max_gpus : HUGE_VAL;
+    const double most = t->f.max_gpus >= 0 ? t->f.max_gpus : HUGE_VAL;
 
-    return t->f.weight > 0 ? most : fmin(most, t->f.guaranteed_gpus);
+    return t->f.weight > 0 ? most : SH_MIN(most, t->f.guaranteed_gpus);
 }
 
 bool jobpool__has_room(const struct jobpool_tenant *t, uint32_t gpus)
@@ -258,6 +38,18 @@ static void leave_tree(struct sh_tree *tree, const struct sh_tree_kind *k, struc
 {
     if (sh_tree_has(n))
         sh_tree_del(tree, k, n);
+}
+
+/* Where it belongs: in the tree, or not. */
+static void sort_in_tree(struct sh_tree *tree, const struct sh_tree_kind *k, struct sh_tree_node *n,
+                         bool is_in)
+{
+    if (!is_in)
+        leave_tree(tree, k, n);
+    else if (sh_tree_has(n))
+        sh_tree_fix(tree, k, n);
+    else
+        sh_tree_add(tree, k, n);
 }
 
 /* Its first job that may start; *least, *gpus: what the one needs that needs least. */
@@ -306,12 +98,10 @@ static void sort_gives(struct jobpool *q, struct jobpool_tenant *t, int when)
     if (first && sh_tree_has(node) && is_same_rank(&rank, &t->gives[when].rank) &&
         most == t->gives[when].most_bytes && load == t->gives[when].load)
         return;
-    leave_tree(&q->gives[when], &JOBPOOL_GIVES[when], node);
     t->gives[when].rank = rank;
     t->gives[when].most_bytes = most;
     t->gives[when].load = load;
-    if (first)
-        sh_tree_add(&q->gives[when], &JOBPOOL_GIVES[when], node);
+    sort_in_tree(&q->gives[when], &JOBPOOL_GIVES[when], node, first != NULL);
 }
 
 /* Has one of its jobs that run to give way to its first that waits? */
@@ -330,23 +120,20 @@ static void sort_next(struct jobpool *q, struct jobpool_tenant *t)
     const struct jobpool_rank none = {.share = 0};
     const struct jobpool_rank rank = head ? jobpool__rank(head) : none;
     const double load = jobpool__load(t);
+    bool wants;
 
     t->head = head;
-    if (sh_tree_has(&t->next) != (head != NULL) || !is_same_rank(&rank, &t->rank) ||
-        least != t->least_need || gpus != t->least_gpus || load != t->load) {
-        leave_tree(&q->next, &JOBPOOL_NEXT, &t->next);
-        leave_tree(&q->wants, &WANTS, &t->wants);
-        t->rank = rank;
-        t->least_need = least;
-        t->least_gpus = gpus;
-        t->load = load;
-        if (head)
-            sh_tree_add(&q->next, &JOBPOOL_NEXT, &t->next);
-    }
-    if (wants_own(t) && !sh_tree_has(&t->wants))
-        sh_tree_add(&q->wants, &WANTS, &t->wants);
-    else if (!wants_own(t))
-        leave_tree(&q->wants, &WANTS, &t->wants);
+    wants = wants_own(t);
+    if (sh_tree_has(&t->next) == (head != NULL) && is_same_rank(&rank, &t->rank) &&
+        least == t->least_need && gpus == t->least_gpus && load == t->load &&
+        sh_tree_has(&t->wants) == wants)
+        return;
+    t->rank = rank;
+    t->least_need = least;
+    t->least_gpus = gpus;
+    t->load = load;
+    sort_in_tree(&q->next, &JOBPOOL_NEXT, &t->next, head != NULL);
+    sort_in_tree(&q->wants, &JOBPOOL_WANTS, &t->wants, wants);
 }
 
 void jobpool__unsort(struct jobpool *q, struct jobpool_tenant *t)
@@ -358,20 +145,23 @@ void jobpool__unsort(struct jobpool *q, struct jobpool_tenant *t)
     q->unsorted = t;
 }
 
+/* Millionths of slots that nobody else may have while the tenant holds so many. */
+static int64_t reserved_slots(const struct jobpool_tenant *t, uint32_t held)
+{
+    return llround(decide__reserved(&t->f, held) * (double)JOBPOOL_SLOT);
+}
+
 void jobpool__sort(struct jobpool *q)
 {
     struct jobpool_tenant *t;
 
     while ((t = q->unsorted)) {
-        const int64_t reserved = llround(decide__reserved(&t->f, t->held) * (double)JOBPOOL_SLOT);
-        const int64_t owed = llround(decide__reserved(&t->f, 0) * (double)JOBPOOL_SLOT);
+        const int64_t reserved = t->owed ? reserved_slots(t, t->held) : 0;
 
         q->unsorted = t->next_unsorted;
         t->is_unsorted = false;
         q->reserved += reserved - t->reserved;
         t->reserved = reserved;
-        q->owed += owed - t->owed;
-        t->owed = owed;
         sort_next(q, t);
         for (int when = 0; when < 2; when++)
             sort_gives(q, t, when);
@@ -392,9 +182,7 @@ void jobpool__sort_group(struct jobpool_group *g)
 {
     struct sh_tree *heads = &g->tenant->heads[g->is_fixed];
 
-    leave_tree(heads, &JOBPOOL_HEADS, &g->by_head);
-    if (g->head && !is_shut(g))
-        sh_tree_add(heads, &JOBPOOL_HEADS, &g->by_head);
+    sort_in_tree(heads, &JOBPOOL_HEADS, &g->by_head, g->head && !is_shut(g));
 }
 
 bool jobpool_has_tenant(const struct jobpool_tenant *t, const struct snap_tenant *y)
@@ -410,6 +198,8 @@ bool jobpool_has_tenant(const struct jobpool_tenant *t, const struct snap_tenant
 
 void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struct snap_tenant *f)
 {
+    const bool owes_anew = t->f.active != f->active || t->f.lending_limit != f->lending_limit ||
+                           t->f.guaranteed_gpus != f->guaranteed_gpus;
     const bool resized =
         t->f.max_memory_bytes != f->max_memory_bytes || t->f.max_gpus != f->max_gpus ||
         t->f.guaranteed_gpus != f->guaranteed_gpus || (t->f.weight > 0) != (f->weight > 0);
@@ -421,6 +211,11 @@ void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struc
     for (struct sh_tree_node *n = resized ? sh_tree_first(&t->groups) : NULL; n;
          n = sh_tree_next(n))
         jobpool__sort_group(SH_TREE_OF(n, struct jobpool_group, by_key));
+    if (owes_anew) {
+        q->owed -= t->owed;
+        t->owed = reserved_slots(t, 0);
+        q->owed += t->owed;
+    }
     jobpool__unsort(q, t);
 }
 
@@ -499,7 +294,7 @@ static int get_group(const struct jobpool_job_facts *f, struct jobpool_array *ar
                                       .gpus = SH_MAX(f->is.gpus, 1u),
                                       .need_bytes = f->is.need_bytes,
                                       .version = f->is.version};
-    struct sh_tree_node *n = sh_tree_find(&f->tenant->groups, &GROUPS, &key.by_key);
+    struct sh_tree_node *n = sh_tree_find(&f->tenant->groups, &JOBPOOL_GROUPS, &key.by_key);
     struct jobpool_group *g = n ? SH_TREE_OF(n, struct jobpool_group, by_key) : NULL;
 
     *out = g;
@@ -513,7 +308,7 @@ static int get_group(const struct jobpool_job_facts *f, struct jobpool_array *ar
         g->in_array = array->groups;
         array->groups = g;
     }
-    sh_tree_add(&f->tenant->groups, &GROUPS, &g->by_key);
+    sh_tree_add(&f->tenant->groups, &JOBPOOL_GROUPS, &g->by_key);
     *out = g;
     return SH_OK;
 }
@@ -529,7 +324,7 @@ void jobpool__drop_empty(struct jobpool_group *g)
             at = &(*at)->in_array;
         *at = g->in_array;
     }
-    sh_tree_del(&g->tenant->groups, &GROUPS, &g->by_key);
+    sh_tree_del(&g->tenant->groups, &JOBPOOL_GROUPS, &g->by_key);
     free(g);
 }
 
@@ -546,7 +341,7 @@ static void join_line(struct jobpool_job *j, struct jobpool_group *g)
 {
     j->group = g;
     j->place = PLACE_LINE;
-    sh_tree_add(&g->line, &LINE, &j->node);
+    sh_tree_add(&g->line, &JOBPOOL_LINE, &j->node);
     if (sh_tree_first(&g->line) != &j->node)
         return;
     g->head = j;
@@ -567,7 +362,7 @@ static void leave_line(struct jobpool *q, struct jobpool_job *j)
 
     j->group = NULL;
     j->place = PLACE_NONE;
-    sh_tree_del(&g->line, &LINE, &j->node);
+    sh_tree_del(&g->line, &JOBPOOL_LINE, &j->node);
     if (g->head == j) {
         g->head = jobpool__untaken(behind);
         jobpool__sort_group(g);
@@ -600,7 +395,7 @@ static void enter_running(struct jobpool *q, struct jobpool_job *j)
     j->place = j->guarded_until_ns <= q->at.now_ns ? PLACE_RUNS : PLACE_GUARDED;
     sh_tree_add(&j->f.tenant->runs[j->place == PLACE_GUARDED], &JOBPOOL_RUNS, &j->node);
     if (j->place == PLACE_GUARDED)
-        sh_tree_add(&q->guarded, &TIMES, &j->timed);
+        sh_tree_add(&q->guarded, &JOBPOOL_TIMES, &j->timed);
 }
 
 /* Where it counts, whatever state it is in; sign -1: no more. */
@@ -638,7 +433,7 @@ void jobpool__enter(struct jobpool *q, struct jobpool_job *j, struct jobpool_gro
         j->group = g;
         j->place = PLACE_BACKOFF;
         g->n_backoff++;
-        sh_tree_add(&q->later, &TIMES, &j->timed);
+        sh_tree_add(&q->later, &JOBPOOL_TIMES, &j->timed);
     } else if (g) {
         join_line(j, g);
     }
@@ -653,14 +448,14 @@ void jobpool__leave(struct jobpool *q, struct jobpool_job *j)
     if (j->place == PLACE_LINE) {
         leave_line(q, j);
     } else if (j->place == PLACE_BACKOFF) {
-        sh_tree_del(&q->later, &TIMES, &j->timed);
+        sh_tree_del(&q->later, &JOBPOOL_TIMES, &j->timed);
         j->group->n_backoff--;
         jobpool__drop_empty(j->group);
         j->group = NULL;
     } else if (j->place != PLACE_NONE) {
         sh_tree_del(&t->runs[j->place == PLACE_GUARDED], &JOBPOOL_RUNS, &j->node);
         if (j->place == PLACE_GUARDED)
-            sh_tree_del(&q->guarded, &TIMES, &j->timed);
+            sh_tree_del(&q->guarded, &JOBPOOL_TIMES, &j->timed);
     }
     j->place = PLACE_NONE;
     tally(q, j, -1);
@@ -675,9 +470,9 @@ void jobpool__ripen(struct jobpool *q)
     while ((n = sh_tree_first(&q->later))) {
         struct jobpool_job *j = SH_TREE_OF(n, struct jobpool_job, timed);
 
-        if (ends_ns(j) > q->at.now_ns)
+        if (jobpool__ends_ns(j) > q->at.now_ns)
             break;
-        sh_tree_del(&q->later, &TIMES, n);
+        sh_tree_del(&q->later, &JOBPOOL_TIMES, n);
         j->group->n_backoff--;
         join_line(j, j->group);
         jobpool__unsort(q, j->f.tenant);
@@ -685,9 +480,9 @@ void jobpool__ripen(struct jobpool *q)
     while ((n = sh_tree_first(&q->guarded))) {
         struct jobpool_job *j = SH_TREE_OF(n, struct jobpool_job, timed);
 
-        if (ends_ns(j) > q->at.now_ns)
+        if (jobpool__ends_ns(j) > q->at.now_ns)
             break;
-        sh_tree_del(&q->guarded, &TIMES, n);
+        sh_tree_del(&q->guarded, &JOBPOOL_TIMES, n);
         sh_tree_del(&j->f.tenant->runs[JOBPOOL_LATER], &JOBPOOL_RUNS, &j->node);
         j->place = PLACE_RUNS;
         sh_tree_add(&j->f.tenant->runs[JOBPOOL_NOW], &JOBPOOL_RUNS, &j->node);
@@ -751,9 +546,7 @@ void jobpool_del_job(struct jobpool *q, struct jobpool_job *j)
 
 void jobpool__sort_slot(struct jobpool *q, struct jobpool_slot *x)
 {
-    leave_tree(&q->free, &FREE, &x->by_load);
-    if (x->f.is_up && !x->f.is_taken)
-        sh_tree_add(&q->free, &FREE, &x->by_load);
+    sort_in_tree(&q->free, &JOBPOOL_FREE, &x->by_load, x->f.is_up && !x->f.is_taken);
 }
 
 void jobpool_set_slot(struct jobpool *q, struct jobpool_slot *x, const struct jobpool_slot_facts *f)
@@ -763,9 +556,9 @@ void jobpool_set_slot(struct jobpool *q, struct jobpool_slot *x, const struct jo
     x->f = *f;
     if (sh_tree_has(&x->by_size) != f->is_up || was.pool_bytes != f->pool_bytes ||
         was.index != f->index) {
-        leave_tree(&q->slots, &SLOTS, &x->by_size);
+        leave_tree(&q->slots, &JOBPOOL_SLOTS, &x->by_size);
         if (f->is_up)
-            sh_tree_add(&q->slots, &SLOTS, &x->by_size);
+            sh_tree_add(&q->slots, &JOBPOOL_SLOTS, &x->by_size);
     }
     if (sh_tree_has(&x->by_load) != (f->is_up && !f->is_taken) || was.n_runs != f->n_runs ||
         was.pool_bytes != f->pool_bytes || was.index != f->index)
@@ -777,7 +570,7 @@ void jobpool_forget_tenant(struct jobpool_tenant *t)
     struct sh_tree_node *n;
 
     while ((n = sh_tree_first(&t->groups))) {
-        sh_tree_del(&t->groups, &GROUPS, n);
+        sh_tree_del(&t->groups, &JOBPOOL_GROUPS, n);
         free(SH_TREE_OF(n, struct jobpool_group, by_key));
     }
     *t = (struct jobpool_tenant){.n_jobs = 0};

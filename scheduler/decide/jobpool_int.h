@@ -1,5 +1,5 @@
-/* jobpool_int.h - shared by jobpool.c (what there is), jobpool_decide.c (what follows) and
- * jobpool_gang.c (of jobs of several slots). */
+/* jobpool_int.h - shared by jobpool.c (what there is), jobpool_order.c (in which order),
+ * jobpool_decide.c (what follows) and jobpool_gang.c (of jobs of several slots). */
 #ifndef SH_SCHEDULER_DECIDE_JOBPOOL_INT_H
 #define SH_SCHEDULER_DECIDE_JOBPOOL_INT_H
 
@@ -54,13 +54,17 @@ struct jobpool_group { /* of a tenant: jobs that are alike */
     bool is_touched;
 };
 
-extern const struct sh_tree_kind JOBPOOL_NEXT, JOBPOOL_OFF, JOBPOOL_HEADS, JOBPOOL_GIVES[2],
-    JOBPOOL_RUNS;
+/* jobpool_order.c, and JOBPOOL_OFF: jobpool_gang.c. */
+extern const struct sh_tree_kind JOBPOOL_LINE, JOBPOOL_TIMES, JOBPOOL_GROUPS, JOBPOOL_WANTS,
+    JOBPOOL_SLOTS, JOBPOOL_FREE, JOBPOOL_NEXT, JOBPOOL_HEADS, JOBPOOL_GIVES[2], JOBPOOL_RUNS,
+    JOBPOOL_OFF;
 
 #define JOBPOOL_ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 #define JOBPOOL_JOB(node_) SH_TREE_OF(node_, struct jobpool_job, node)
 #define JOBPOOL_GROUP(node_) SH_TREE_OF(node_, struct jobpool_group, by_head)
 
+/* When it may start again, or may have to give way. */
+int64_t jobpool__ends_ns(const struct jobpool_job *j);
 /* Which of two jobs goes first, in a tenant; < 0: a. */
 int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b);
 /* Which goes first of all, and which gives way first. */

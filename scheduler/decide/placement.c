@@ -85,15 +85,17 @@ static uint64_t exec_host_left(const struct place_exec *x)
     return x->f.host_bytes > x->host_used ? x->f.host_bytes - x->host_used : 0;
 }
 
-static void sum_free_below(struct sh_tree_node *n)
+static bool sum_free_below(struct sh_tree_node *n)
 {
     struct place_exec *x = SH_TREE_OF(n, struct place_exec, node);
+    const uint64_t was = x->free_below;
 
     x->free_below = exec_host_left(x);
     for (int i = 0; i < 2; i++)
         if (n->kid[i])
             x->free_below =
                 SH_MAX(x->free_below, SH_TREE_OF(n->kid[i], struct place_exec, node)->free_below);
+    return x->free_below != was;
 }
 
 static const struct sh_tree_kind BY_LOAD = {by_exec_load, sum_free_below};
@@ -106,9 +108,12 @@ static void leave_execs(struct placement *p, struct place_exec *x)
 
 static void sort_exec(struct placement *p, struct place_exec *x)
 {
-    leave_execs(p, x);
     x->shown = (int)(x->load * STEPS + 0.5);
-    if (x->f.is_up)
+    if (!x->f.is_up)
+        leave_execs(p, x);
+    else if (sh_tree_has(&x->node))
+        sh_tree_fix(&p->execs, &BY_LOAD, &x->node);
+    else
         sh_tree_add(&p->execs, &BY_LOAD, &x->node);
 }
 

@@ -1,7 +1,7 @@
 /* test_decide.c - without it, an urgent request could wait behind a patient one, a batch could cost
  * another request its deadline, and a request that cannot be in time could be let in. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
-/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o */
+/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o scheduler/decide/jobpool_order.o */
 #include "common/mem.h"
 #include "tests/unit/decide_world.h"
 

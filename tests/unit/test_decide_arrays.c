@@ -1,7 +1,7 @@
 /* test_decide_arrays.c - without it, an array of jobs could take more executors than it asked for,
  * or those of it that wait could hold up the jobs behind them. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
-/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o */
+/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o scheduler/decide/jobpool_order.o */
 #include "tests/unit/decide_world.h"
 
 /* A job of array 1, of which `max` may run at once. */

@@ -1,7 +1,7 @@
 /* test_decide_load.c - without it, fewer and fewer requests could be answered in time the more are
  * asked for, and requests could be refused that a device with little to do would have answered. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
-/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o */
+/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o scheduler/decide/jobpool_order.o */
 /* link: -lm */
 #include "common/mem.h"
 #include "tests/unit/decide_world.h"

@@ -2,7 +2,7 @@
  * that came later, a model could be refused for ever for what was true once, and a batch could cost
  * another request its limit. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
-/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o */
+/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o scheduler/decide/jobpool_order.o */
 /* link: -Wl,--wrap=decide__run_ns */
 #include "common/mem.h"
 #include "tests/unit/decide_world.h"

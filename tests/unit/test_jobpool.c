@@ -2,7 +2,7 @@
  * looking at all of them: somebody would wait behind those that come later, or lose an executor to
  * who has no right to it, and only in a few of all worlds. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
-/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o tests/unit/decide_scan.o */
+/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o scheduler/decide/jobpool_order.o tests/unit/decide_scan.o */
 #include "scheduler/decide/jobpool.h"
 #include "tests/unit/decide_scan.h"
 #include "tests/unit/sh_test.h"

@@ -4,7 +4,7 @@
 /* uses: scheduler/peers/tenants.o scheduler/decide/job.o scheduler/decide/predict.o */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o */
 /* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o */
-/* uses: scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o */
+/* uses: scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o scheduler/decide/jobpool_order.o */
 #include "common/metrics.h"
 #include "scheduler/peers/tenants.h"
 #include "tests/unit/sh_test.h"

@@ -22,14 +22,16 @@ static int by_value(const struct sh_tree_node *a, const struct sh_tree_node *b)
     return (item(a)->value > item(b)->value) - (item(a)->value < item(b)->value);
 }
 
-static void most_worth(struct sh_tree_node *n)
+static bool most_worth(struct sh_tree_node *n)
 {
     struct item *x = SH_TREE_OF(n, struct item, node);
+    const int was = x->most;
 
     x->most = x->worth;
     for (int k = 0; k < 2; k++)
         if (n->kid[k] && item(n->kid[k])->most > x->most)
             x->most = item(n->kid[k])->most;
+    return x->most != was;
 }
 
 static const struct sh_tree_kind PLAIN = {by_value, NULL}, SUMMED = {by_value, most_worth};
@@ -88,7 +90,12 @@ static void check_all(const struct sh_tree *t, const struct item *items, bool is
 {
     size_t n = 0;
 
+    const struct sh_tree_node *first = t->root;
+
     assert_int_equal(t->root ? check(t->root, NULL, is_summed) : 0, t->n);
+    while (first && first->kid[0])
+        first = first->kid[0];
+    assert_ptr_equal(sh_tree_first(t), first);
     for (const struct sh_tree_node *x = sh_tree_first(t); x; x = sh_tree_next(x))
         n++;
     assert_int_equal(n, t->n);
@@ -113,7 +120,11 @@ static void churn(const struct sh_tree_kind *k)
 
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         x = &items[(seed >> 33) % N];
-        if (sh_tree_has(&x->node)) {
+        if (sh_tree_has(&x->node) && (seed >> 20) % 2) { /* a value of its own: far, or near */
+            x->worth = (int)(seed >> 40) % 200;
+            x->value = x->value % N + N * ((seed >> 21) % 2 ? (int)(seed >> 45) % N : x->value / N);
+            sh_tree_fix(&t, k, &x->node);
+        } else if (sh_tree_has(&x->node)) {
             sh_tree_del(&t, k, &x->node);
         } else {
             x->worth = (int)(seed >> 40) % 200;
