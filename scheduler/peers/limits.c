@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "common/units.h"
 #include "scheduler/sched.h"
 
@@ -21,18 +22,18 @@ static const struct {
 
 static int64_t most_of(const struct sched *s, enum limit which)
 {
-    return which == LIMIT_TENANTS    ? s->conf->max_tenants
-           : which == LIMIT_VERSIONS ? s->conf->max_versions
-           : which == LIMIT_LINES    ? s->conf->max_lines
-                                     : s->conf->max_busy_jobs;
+    return ((const int64_t[N_LIMITS]){s->conf->max_tenants, s->conf->max_versions,
+                                      s->conf->max_lines, s->conf->max_busy_jobs})[which];
 }
 
 struct store_limits limits_of(const struct sched *s)
 {
-    return (struct store_limits){.tenants = (size_t)s->conf->max_tenants,
-                                 .versions = (size_t)s->conf->max_versions,
-                                 .lines = (size_t)s->conf->max_lines,
-                                 .busy = (size_t)(s->conf->max_executors + s->conf->max_busy_jobs)};
+    return (struct store_limits){
+        .tenants = (size_t)most_of(s, LIMIT_TENANTS),
+        .versions = (size_t)most_of(s, LIMIT_VERSIONS),
+        .lines = (size_t)most_of(s, LIMIT_LINES),
+        .busy = (size_t)(s->conf->max_executors + most_of(s, LIMIT_BUSY)),
+    };
 }
 
 void limits_note(struct sched *s, enum limit which, bool is_reached)
@@ -41,6 +42,7 @@ void limits_note(struct sched *s, enum limit which, bool is_reached)
     int64_t *said_ns = &s->limits.of[which].said_ns;
 
     s->limits.of[which].is_reached = is_reached;
+    sh_metric_set(M_shunt_limit_reached, SH_LABELS(LIMITS[which].option), is_reached);
     if (!is_reached || (*said_ns && now - *said_ns < SAY_AGAIN_NS))
         return;
     *said_ns = now;

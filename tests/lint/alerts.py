@@ -41,6 +41,8 @@ CASES = {
     "ShuntProcessDown": ("15s", {'up{job="shunt",instance="a"}': "1x8 0x20 1x20"}, {"1m": 0, "5m": 1, "9m": 0}),
     "ShuntNoExecutor": ("5s", {'shunt_executors{state="up"}': "1x12 0x24 1x24"}, {"55s": 0, "2m": 1, "4m": 0}),
     "ShuntExecutorGone": ("1m", {'shunt_executors{state="down"}': "0x5 1x20 0x20"}, {"5m": 0, "20m": 1, "30m": 0}),
+    "ShuntLimitReached": ("15s", {'shunt_limit_reached{instance="a",option="max-tenants"}': "0x8 1x20 0x20"},
+                          {"2m": 0, "5m": 1, "9m": 0}),
     "ShuntDatabaseDown": ("5s", {'shunt_db_up{instance="a"}': "1x12 0x24 1x24"}, {"65s": 0, "2m": 1, "4m": 0}),
     "ShuntRequestsWait": ("15s", {'shunt_oldest_waiting_seconds{tenant="t",kind="request"}': "0x4 0+15x20 0x20"},
                           {"90s": 0, "5m": 1, "8m": 0}),

@@ -158,6 +158,7 @@ static void of_too_many_jobs_the_next_attempt_waits_and_looks_go_on(void **state
     w.look.is_busy_cut = true; /* there are more than it may read */
     look_at_all();
     assert_true(w.s->limits.of[LIMIT_BUSY].is_reached);
+    assert_true(metric("shunt_limit_reached{option=\"max-busy-jobs\"}") == 1);
 }
 
 /* There may be more executors than the option says jobs, and each may have one. */
