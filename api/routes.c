@@ -17,6 +17,8 @@
 #define MODEL MODELS "/{model}"
 #define VERSIONS MODEL "/versions"
 #define VERSION VERSIONS "/{version}"
+#define ALIASES MODEL "/aliases"
+#define ALIAS ALIASES "/{alias}"
 #define DATASETS "/api/v1/datasets"
 #define DATASET DATASETS "/{dataset}"
 #define JOBS "/api/v1/jobs"
@@ -26,7 +28,7 @@
 #define V2 ROUTE_V2 | ROUTE_HERE
 #define PROBE V2 | ROUTE_PROBE
 #define V2M "/v2/models/{model}"
-#define V2V V2M "/versions/{version}"
+#define V2V V2M "/versions/{choice}"
 
 const struct api_route API_ROUTES[] = {
 #define ROUTE(handler, ...) {.fn = handler, __VA_ARGS__},

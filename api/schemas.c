@@ -5,6 +5,7 @@
  * present unless .needs or .rare says less. .fields takes members from a table (common/quota.def,
  * common/train_option.def). */
 #include "api/openapi.h"
+#include "api/spec/alias.h"
 #include "api/spec_schema.h"
 #include "common/batch_spec.h"
 #include "common/job.h"
@@ -70,6 +71,17 @@
 #define SLO_FIELDS                                                                                 \
     {"latency_ms", S_NUMS(0.001, 3.6e6)}, {"percentile", S_NUMS(0.001, 99.999)},                   \
     {"priority", S_INTS(0, 100)}, {"on_miss", S_WORDS(SH_ON_MISS)}
+#define ALIAS_LIST(...) S_LIST(S_OBJECT(MEMBERS({"version", S_INT()}, {"weight", S_INT()})),       \
+    __VA_ARGS__)
+#define ALIAS_RULE                                                                                 \
+    {"window_s", S_INTS(ALIAS_WINDOW_MIN_S, ALIAS_WINDOW_MAX_S, .value = "300",                    \
+     .text = "time that counts, s")},                                                              \
+    {"min_requests", S_INTS(1, 1e6, .value = "50", .text = "of a version, before it is judged")},  \
+    {"error_percent", S_NUMS(0, 100, .value = "5", .text = "how many more requests may fail by "   \
+     "the server's fault than of the versions before, in percent; 0: not looked at")},             \
+    {"burn_rate", S_NUMS(0, 1e5, .value = "10", .text = "how many times faster than its "          \
+     "percentile allows the latency target may be missed, beyond what the versions before do; 0: " \
+     "not looked at")}
 #define LABEL_NAME "^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$"
 #define LABELS S_MAP(S_STR(0, 128), .max = 32, .names = LABEL_NAME)
 #define INDICES                                                                                    \
@@ -142,7 +154,9 @@ const struct api_schema API_SCHEMAS[] = {
     {"Model", S_OBJECT(MEMBERS({"name", S_NAME()}, {"tenant", S_TEXT()}, {"visibility", VISIBILITY},
         {"created_at", S_TIME()}, {"versions", S_LIST(S_OBJECT(MEMBERS({"version", S_INT()},
         {"state", S_TEXT()}, {"reason", S_TEXT(.null = true)}, {"pinned", S_BOOL()},
-        {"loading", LOADING})))}, {"traffic", TRAFFIC}, {"slo", S_OBJECT(MEMBERS(
+        {"loading", LOADING})))}, {"aliases", S_LIST(S_OBJECT(MEMBERS({"name", S_TEXT()},
+         {"targets", ALIAS_LIST()}, {"rolled_back", OBJECT0})))}, {"traffic", TRAFFIC},
+        {"slo", S_OBJECT(MEMBERS(
         {"latency_ms", S_NUM()}, {"percentile", S_NUM()}, {"requests", S_INT()},
         {"met", S_INT(.text = "of these requests")}), .null = true, .text = "the latency target "
         "and the requests of the last hour, as written every few seconds; null: there is no "
@@ -183,6 +197,31 @@ const struct api_schema API_SCHEMAS[] = {
          {"source", S_WORDS("runs,profile,guess")}, {"runs", S_INT()}, {"recent", S_INT()},
          {"p50_ms", S_NUM(.null = true)}, {"p99_ms", S_NUM(.null = true)},
          {"at", S_TIME()})))}))},
+    {"Alias", S_OBJECT(MEMBERS({"model", S_NAME()}, {"name", S_TEXT()},
+        {"targets", ALIAS_LIST(.text = "the versions that serve, each in proportion to its weight; "
+         "one that is not READY serves nothing, and while none is, those of previous do")},
+        {"previous", ALIAS_LIST(.null = true, .text = "what it stood for before: a rollback goes "
+         "back to it")}, {"sticky", S_BOOL()},
+        {"rollback", S_OBJECT(MEMBERS(ALIAS_RULE), .null = true)},
+        {"rolled_back", S_OBJECT(MEMBERS({"at", S_TIME()}, {"reason_code", S_TEXT()},
+         {"reason", S_TEXT()}, {"from", ALIAS_LIST()}), .null = true, .text = "its last change was "
+         "a rollback by itself, and why")},
+        {"changed_by", S_TEXT(.null = true, .text = "id of the key; null: a training job, or a "
+         "rollback by itself")}, {"changed_at", S_TIME()}, {"created_at", S_TIME()},
+        {"row_version", S_INT()}))},
+    {"AliasPut", S_BODY("targets", MEMBERS({"targets", S_LIST(S_BODY("version", MEMBERS(
+         {"version", S_INTS(1, INT32_MAX)}, {"weight", S_INTS(1, ALIAS_WEIGHT, .value = "1")})),
+         .min = 1, .max = ALIAS_TARGETS)},
+        {"sticky", S_BOOL(.value = "false", .text = "requests with the same API key get the same "
+         "version; those with a header Shunt-Session do so in any case, by its value")},
+        {"rollback", S_BODY("", MEMBERS(ALIAS_RULE), .text = "roll it back by itself when the "
+         "versions whose share has grown do worse than the others; absent: never")})),
+     S_JSON({"targets": [{"version": 1, "weight": 1}], "sticky": false,
+             "rollback": {"window_s": 300, "min_requests": 50, "error_percent": 5,
+                          "burn_rate": 10}})},
+    {"AliasPromote", S_BODY("", MEMBERS({"version", S_INTS(1, INT32_MAX)},
+        {"from", S_STR(1, 63, .text = "an alias of the same model, such as canary")}),
+        .any_of = "version,from", .not_both = "version,from"), S_JSON({"version": 1})},
     {"Slo", S_OBJECT(MEMBERS({"model", S_NAME()}, SLO_FIELDS, {"created_at", S_TIME()},
         {"row_version", S_INT()}))},
     {"Attainment", S_OBJECT(MEMBERS({"model", S_NAME()}, {"window", S_WORDS(SH_SLO_WINDOWS)},
@@ -447,6 +486,9 @@ const struct path_param API_PATH_PARAMS[] = {
     {"region", "name of a region of shared memory", S_STR(1, INFINITY)},
     {"model", "name of the model", S_NAME()},
     {"version", "number of the version", S_INTS(1, INT32_MAX)},
+    {"alias", "name of the alias", S_TEXT(.pattern = ALIAS_PATTERN)},
+    {"choice", "number of a version, or an alias", S_TEXT(.pattern =
+     "^([1-9][0-9]{0,9}|[a-z][a-z0-9-]{0,62})$")},
     {"dataset", "name of the dataset", S_NAME()},
     {"gpu", "name of the GPU, which is that of its executor", S_NAME()},
     {"array", "number of the array of jobs", S_INTS(1, SCHEMA_I64)},

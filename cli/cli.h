@@ -40,6 +40,8 @@ struct cli_conf {
     char *by, *from, *to, *class, *actor, *action, *resource, *state;
     char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
         *target_priority, *window;
+    char *window_s, *min_requests, *error_percent, *burn_rate; /* aliases */
+    bool sticky, auto_rollback;
     /* push */
     char *max_batch, *buffers, *parameters, *buckets, *precision, *weights, *tensor, *size,
         *tmp_dir, *label_column;

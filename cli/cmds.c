@@ -198,6 +198,20 @@ static const struct sh_conf_opt SLO_SET[] = {
     NUMBER(target_priority, "priority", "0", 0, 100, "higher goes first"),
     WORD(on_miss, "on-miss", "best-effort", "reject, delay or best-effort"),
 };
+static const struct sh_conf_opt ALIAS_SET[] = {
+    BOOL(sticky, "sticky",
+         "requests with the same API key get the same version; those with a header Shunt-Session "
+         "do so in any case"),
+    BOOL(auto_rollback, "auto-rollback",
+         "roll it back by itself when a version whose share has grown does worse than the versions "
+         "before; implied by the options below"),
+    NUMBER(window_s, "window-s", "300", 10, 86400, "time that counts, s"),
+    NUMBER(min_requests, "min-requests", "50", 1, 1e6, "of a version, before it is judged"),
+    NUMBER(error_percent, "error-percent", "5", 0, 100,
+           "how many more requests may fail, in percent; 0: do not look at failures"),
+    NUMBER(burn_rate, "burn-rate", "10", 0, 1e5,
+           "how many times faster than allowed the latency target may be missed; 0: do not look"),
+};
 static const struct sh_conf_opt SLO_REPORT[] = {
     STR(window, "window", "1h", "5m, 1h or 1d"),
 };
@@ -436,6 +450,8 @@ static const struct cli_cmd CMDS[] = {
     {"get", "profile", "MODEL[:VERSION]",
      "how long runs of a version take by batch, and what is predicted", profile_get, NONE},
     {"get", "slo", "MODEL", "latency target of a model", slo_get, NONE},
+    {"get", "aliases", "MODEL[:ALIAS]",
+     "aliases of a model: the versions that they stand for, and before; or one", alias_get, NONE},
     {"get", "datasets", "[NAME]", "datasets, or one with its tensors", dataset_get, NONE},
     {"get", "queues", "[NAME]", "queues that --tenant may use", queue_get, NONE},
     {"get", "usage", "[TENANT]", "device time, requests and samples", usage_get, OPTS(USAGE_GET)},
@@ -458,6 +474,9 @@ static const struct cli_cmd CMDS[] = {
     {"set", "visibility", "MODEL private|shared",
      "share a model with every tenant for inference, or stop sharing it", model_share, NONE},
     {"set", "slo", "MODEL", "set the latency target of a model", slo_set, OPTS(SLO_SET)},
+    {"set", "alias", "MODEL:ALIAS VERSION[=WEIGHT]...",
+     "let an alias stand for versions, each with a share of the requests; creates it if needed",
+     alias_set, OPTS(ALIAS_SET)},
     {"set", "options", "OPTION=VALUE...",
      "change live options of every API, running or future; OPTION=null: the value at start",
      option_set, NONE},
@@ -475,6 +494,7 @@ static const struct cli_cmd CMDS[] = {
     {"delete", "model", "MODEL[:VERSION]",
      "delete a model with all versions, or one version", model_delete, NONE},
     {"delete", "slo", "MODEL", "remove the latency target of a model", slo_delete, NONE},
+    {"delete", "alias", "MODEL:ALIAS", "delete an alias; its versions stay", alias_delete, NONE},
     {"delete", "queue", "NAME", "delete a queue of --tenant that has no live jobs", queue_delete,
      NONE},
     {"delete", "dataset", "NAME", "delete a dataset", dataset_delete, NONE},
@@ -491,6 +511,11 @@ static const struct cli_cmd CMDS[] = {
     {"pin", NULL, "MODEL[:VERSION]",
      "keep images in device memory, within the tenant's quota", model_pin, NONE},
     {"unpin", NULL, "MODEL[:VERSION]", "let images be evicted like any other", model_unpin, NONE},
+    {"promote", NULL, "MODEL[:ALIAS] VERSION|ALIAS",
+     "let an alias (default: stable) stand for this version, or for what another alias stands for",
+     alias_promote, NONE},
+    {"rollback", NULL, "MODEL[:ALIAS]",
+     "take an alias (default: stable) back to what it stood for before", alias_rollback, NONE},
     {"slo", "report", "MODEL", "how well the latency target was met", slo_report, OPTS(SLO_REPORT)},
 
     {"submit", NULL, "", "submit a job, an array of jobs (--array, --set) or many (--file)",
@@ -526,7 +551,8 @@ static const struct cli_cmd CMDS[] = {
      job_logs, OPTS(LOGS)},
     {"result", NULL, "JOB", "the result of a job; --out saves its file", job_result, OPTS(RESULT)},
     {"infer", NULL, "MODEL[:VERSION]",
-     "send inference requests and show results and latency", infer_main, OPTS(INFER)},
+     "send inference requests and show results and latency; VERSION may be an alias",
+     infer_main, OPTS(INFER)},
 
     {"simulate", NULL, "",
      "predict waiting times, ends and shares of jobs, as things are and with changes; "
@@ -565,6 +591,8 @@ static const struct cli_verb VERBS[] = {
     {"unload", PLACES, OPTS(CHANGE)},
     {"pin", PLACES, OPTS(CHANGE)},
     {"unpin", PLACES, OPTS(CHANGE)},
+    {"promote", PLACES, OPTS(CHANGE)},
+    {"rollback", PLACES, OPTS(CHANGE)},
     {"slo", PLACES, NONE},
     {"infer", PLACES, NONE}, {"gpus", PLACES, OPTS(READ)},
     {"submit", JOBS, OPTS(CHANGE)},

@@ -13,6 +13,8 @@ cli_fn quota_get, quota_set;                                           /* admin.
 cli_fn model_create, model_get, model_delete, model_push, version_get; /* model.c */
 cli_fn model_wait, model_wait_gone, slo_set, slo_get, slo_delete;      /* model.c */
 cli_fn model_load, model_unload, model_pin, model_unpin, model_share;  /* load.c */
+cli_fn alias_get, alias_set, alias_delete;                             /* alias.c */
+cli_fn alias_promote, alias_rollback;                                  /* alias.c */
 cli_fn placement_get, model_explain, profile_get, slo_report;          /* load.c */
 cli_fn dataset_create, dataset_get, dataset_delete, dataset_push;      /* dataset.c */
 cli_fn job_get, job_submit, job_control, job_set;                      /* job.c */

@@ -221,6 +221,7 @@ static int classify(const char *state)
         {"25P03", SH_E_DBDOWN}, /* idle in transaction: the server hung up */
         {"25006", SH_E_DBDOWN}, /* read only: this server is no longer the primary */
         {"SH001", SH_E_QUOTA},  /* ours, as all of SH: see fail_result() */
+        {"SH002", SH_E_CONFLICT},
     };
 
     for (size_t i = 0; i < SH_ARRAY_LEN(MAP); i++)

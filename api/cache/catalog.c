@@ -20,6 +20,8 @@ struct cat_table {
     atomic_int refs;
     struct cat_version *rows; /* by model name, tenant's model id, version */
     size_t n;
+    struct cat_alias *aliases; /* by model id, name */
+    size_t n_aliases;
 };
 
 struct catalog {
@@ -74,7 +76,15 @@ void catalog_put(struct cat_table *t)
     if (!t || atomic_fetch_sub(&t->refs, 1) > 1)
         return;
     free_rows(t->rows, t->n);
+    free(t->aliases);
     free(t);
+}
+
+void cat_table_add_aliases(struct cat_table *t, struct cat_alias *aliases, size_t n)
+{
+    free(t->aliases);
+    t->aliases = aliases;
+    t->n_aliases = n;
 }
 
 int catalog_new(int64_t max_age_ns, struct catalog **out, struct sh_err *err)
@@ -248,6 +258,49 @@ static int read_version_row(const struct db_res *res, size_t i, struct cat_versi
     return SH_OK;
 }
 
+static int read_alias_targets(const char *text, struct alias_targets *out, struct sh_err *err)
+{
+    json_t *j = text ? sh_json_row(text) : NULL;
+    int rc = SH_OK;
+
+    *out = (struct alias_targets){0};
+    if (text)
+        rc = j ? alias_read_targets(j, out, err)
+               : SH_FAIL(err, SH_E_NOMEM, "could not read an alias");
+    json_decref(j);
+    return rc;
+}
+
+static int aliases_load(struct db *db, struct cat_table *t, struct sh_err *err)
+{
+    struct cat_alias *all = NULL;
+    struct db_res *r = NULL;
+    int rc = store_catalog_aliases(db, &r, err);
+    size_t n = rc ? 0 : db_rows(r);
+
+    if (!rc)
+        all = calloc(n + 1, sizeof(*all));
+    if (!rc && !all)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the aliases");
+    for (size_t i = 0; !rc && i < n; i++) {
+        all[i] = (struct cat_alias){.id = db_i64(r, i, 0, 0),
+                                    .model_id = db_i64(r, i, 1, 0),
+                                    .generation = db_i64(r, i, 5, 0),
+                                    .is_sticky = db_bool(r, i, 6),
+                                    .is_counted = db_bool(r, i, 7)};
+        sh_strlcpy(all[i].name, db_text(r, i, 2), sizeof(all[i].name));
+        rc = read_alias_targets(db_text(r, i, 3), &all[i].now, err);
+        if (!rc)
+            rc = read_alias_targets(db_text(r, i, 4), &all[i].before, err);
+    }
+    if (rc)
+        free(all);
+    else
+        cat_table_add_aliases(t, all, n);
+    db_res_free(r);
+    return rc;
+}
+
 static int table_load(struct db *db, struct cat_table **out, struct sh_err *err)
 {
     struct db_res *res = NULL;
@@ -268,6 +321,12 @@ static int table_load(struct db *db, struct cat_table **out, struct sh_err *err)
     if (rc)
         free_rows(rows, n);
     db_res_free(res);
+    if (!rc)
+        rc = aliases_load(db, *out, err);
+    if (rc) {
+        catalog_put(*out);
+        *out = NULL;
+    }
     return rc;
 }
 
@@ -408,6 +467,104 @@ const struct cat_version *cat_exact(const struct cat_table *t, const char *tenan
         if (t->rows[i].version == version && strcmp(t->rows[i].tenant, owner) == 0)
             return &t->rows[i];
     return NULL;
+}
+
+/* ---------------------------------------------------------------- aliases */
+
+const struct cat_alias *cat_alias(const struct cat_table *t, const char *tenant, const char *model,
+                                  const char *name)
+{
+    const struct cat_version *v = t->n_aliases ? cat_find(t, tenant, model, 0) : NULL;
+    size_t lo = 0, hi = v ? t->n_aliases : 0;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        const struct cat_alias *a = &t->aliases[mid];
+        int c = a->model_id == v->model_id  ? strcmp(a->name, name)
+                : a->model_id < v->model_id ? -1
+                                            : 1;
+
+        if (c == 0)
+            return a;
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+struct found { /* the versions of some targets */
+    struct alias_target ready[ALIAS_TARGETS];
+    const struct cat_version *first; /* the one with the largest weight */
+    size_t n;
+    bool is_unloaded; /* one of them, by somebody */
+};
+
+static const struct cat_version *of_model(const struct cat_table *t, const char *model,
+                                          int64_t model_id, int64_t version)
+{
+    for (size_t i = first_of_model(t, model); i < t->n && strcmp(t->rows[i].model, model) == 0; i++)
+        if (t->rows[i].model_id == model_id && t->rows[i].version == version)
+            return &t->rows[i];
+    return NULL;
+}
+
+static void split_targets(const struct cat_table *t, const struct cat_alias *a,
+                          const struct alias_targets *of, const char *model, struct found *f)
+{
+    int64_t most = 0;
+
+    *f = (struct found){0};
+    for (size_t i = 0; i < of->n; i++) {
+        const struct cat_version *v = of_model(t, model, a->model_id, of->list[i].version);
+
+        if (!v)
+            continue;
+        if (of->list[i].weight > most) {
+            most = of->list[i].weight;
+            f->first = v;
+        }
+        if (v->ready)
+            f->ready[f->n++] = of->list[i];
+        f->is_unloaded |= strcmp(v->state, "UNLOADING") == 0 || strcmp(v->state, "UNLOADED") == 0;
+    }
+}
+
+static const struct alias_target *heaviest(const struct alias_target *t, size_t n)
+{
+    const struct alias_target *best = t;
+
+    for (size_t i = 1; i < n; i++)
+        if (t[i].weight > best->weight)
+            best = &t[i];
+    return best;
+}
+
+const struct cat_version *cat_serving(const struct cat_table *t, const struct cat_alias *a,
+                                      const char *model, const char *key)
+{
+    const struct alias_target *one;
+    struct found now, before = {0};
+    const struct found *f = &now;
+
+    split_targets(t, a, &a->now, model, &now);
+    if (now.n == 0 && !now.is_unloaded) {
+        split_targets(t, a, &a->before, model, &before);
+        f = &before;
+    }
+    if (f->n == 0)
+        return now.first;
+    one = key ? alias_choose(f->ready, f->n, a->id, key) : heaviest(f->ready, f->n);
+    return of_model(t, model, a->model_id, one->version);
+}
+
+bool cat_counts_aliases(const struct cat_table *t)
+{
+    for (size_t i = 0; i < t->n_aliases; i++)
+        if (t->aliases[i].is_counted)
+            return true;
+    return false;
 }
 
 size_t cat_count(const struct cat_table *t)

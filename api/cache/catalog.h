@@ -12,6 +12,7 @@
 #ifndef SH_API_CACHE_CATALOG_H
 #define SH_API_CACHE_CATALOG_H
 
+#include "api/spec/alias.h"
 #include "common/buckets.h"
 #include "common/db.h"
 #include "common/dim.h"
@@ -48,6 +49,14 @@ struct cat_version {
     char on_miss[16], reason[256], reason_code[24];
 };
 
+struct cat_alias {
+    int64_t id, model_id, generation;
+    char name[ALIAS_NAME];
+    struct alias_targets now, before;
+    bool is_sticky;
+    bool is_counted; /* it may be rolled back by itself: alias_count.h */
+};
+
 struct catalog;
 struct cat_table;
 
@@ -69,6 +78,16 @@ const struct cat_version *cat_find(const struct cat_table *t, const char *tenant
 /* This version of owner's model; owner NULL: of the model that cat_find() finds. */
 const struct cat_version *cat_exact(const struct cat_table *t, const char *tenant,
                                     const char *owner, const char *model, int64_t version);
+/* An alias of the model that cat_find() finds. BORROWED from the table; NULL: it has none. */
+const struct cat_alias *cat_alias(const struct cat_table *t, const char *tenant, const char *model,
+                                  const char *name);
+/* The version that serves a request with this key (alias_choose(); NULL: the one with the largest
+ * weight), among those that are ready; while none is, among those before, unless somebody unloaded
+ * one. If none of these is ready either, the one with the largest weight. BORROWED; NULL: its
+ * versions are gone. */
+const struct cat_version *cat_serving(const struct cat_table *t, const struct cat_alias *a,
+                                      const char *model, const char *key);
+bool cat_counts_aliases(const struct cat_table *t); /* is there one that is counted? */
 /* Drops the metrics of models that are in `old` but not in `now`: those of their owners and, if no
  * other model has the name, of their other users. */
 void cat_forget_gone(const struct cat_table *old, const struct cat_table *now);
@@ -78,6 +97,8 @@ bool cat_sees(const struct cat_version *v, const char *tenant);
 
 /* Makes a table of these rows. TAKES rows (malloc) and what they own. */
 int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, struct sh_err *err);
+/* Its aliases, in order of model and name. TAKES them (malloc). */
+void cat_table_add_aliases(struct cat_table *t, struct cat_alias *aliases, size_t n);
 /* Sets batched, fixed_batch and usable from the tensors. */
 void cat_version_finish(struct cat_version *v);
 

@@ -231,7 +231,7 @@ static void add_cors(const struct http_req *r, struct MHD_Response *resp, int st
     static const char SENT[] =
         "Authorization, Accept, Content-Type, Content-Encoding, Content-Digest, Content-Range, "
         "Idempotency-Key, If-Match, If-None-Match, If-Range, Inference-Header-Content-Length, "
-        "Last-Event-ID, Range, X-Request-ID";
+        "Last-Event-ID, Range, Shunt-Session, X-Request-ID";
     static const char SHOWN[] =
         "Content-Range, ETag, Idempotency-Replayed, Inference-Header-Content-Length, Location, "
         "RateLimit, RateLimit-Policy, Retry-After, Server-Timing, X-Request-ID";

@@ -151,6 +151,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         {"Content-Type", offsetof(struct api_headers, content_type)},
         {"Content-Encoding", offsetof(struct api_headers, content_encoding)},
         {"Inference-Header-Content-Length", offsetof(struct api_headers, infer_header_len)},
+        {"Shunt-Session", offsetof(struct api_headers, session)},
         {"X-Request-ID", offsetof(struct api_headers, request_id)},
         {"traceparent", offsetof(struct api_headers, traceparent), true},
         {"Accept", offsetof(struct api_headers, accept), true},

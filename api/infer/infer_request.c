@@ -22,6 +22,7 @@
 /* More JSON than this is parsed or printed on a pool thread: the HTTP thread has other clients. */
 #define INLINE_JSON (64u << 10)
 #define MAX_REPLY_HEAD (1u << 30)
+#define MAX_SESSION 255
 #define TENSOR_ALIGN 64u /* of the first binary tensor; a device reads it best from there */
 
 struct infer *infer_ref(struct infer *i)
@@ -144,10 +145,30 @@ static int refuse_for_good(struct api_req *q, const char *code, struct sh_err *e
     return SH_FAIL(err, SH_E_CONFLICT, "%s", msg);
 }
 
+/* Those of a session get the same version of an alias, or those with the same key of one that is
+ * sticky; else each request is chosen for by itself. */
+static int choose_version(struct api_req *q, struct infer *i, struct sh_err *err)
+{
+    const char *key = q->h.session ? q->h.session : q->request_id;
+    struct v2_choice c;
+    int rc;
+
+    if (q->h.session && (!q->h.session[0] || strlen(q->h.session) > MAX_SESSION))
+        return SH_FAIL(err, SH_E_INVALID, "Shunt-Session must have 1 to %d characters",
+                       MAX_SESSION);
+    rc = v2_choose(q, key, &c, err);
+    if (!rc && c.alias && c.alias->is_sticky && !q->h.session)
+        c.v = cat_serving(c.table, c.alias, c.v->model, q->who.key_id);
+    i->table = c.table;
+    i->v = c.v;
+    i->alias = c.alias;
+    return rc;
+}
+
 static int find_version(struct api_req *q, struct infer *i, struct sh_err *err)
 {
     char msg[sizeof(err->msg)];
-    int rc = v2_find(q, &i->table, &i->v, err);
+    int rc = choose_version(q, i, err);
     const struct cat_version *v = i->v;
 
     if (rc || (v->ready && v->usable))

@@ -65,6 +65,7 @@ struct infer {
     uint64_t rid;
     struct cat_table *table; /* keeps v alive */
     const struct cat_version *v;
+    const struct cat_alias *alias; /* that chose it; BORROWED from the table; NULL: none */
     char tenant[64];
     char id[72];                          /* of the request, as the client knows it */
     int fd;                               /* of the connection */

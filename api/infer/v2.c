@@ -8,6 +8,7 @@
 #include "api/infer/regions.h"
 #include "api/infer/serving.h"
 #include "api/infer/stats.h"
+#include "api/spec/alias.h"
 #include "common/clock.h"
 #include "common/conf.h"
 #include "common/mem.h"
@@ -66,36 +67,66 @@ int v2_server(struct api_req *q, struct sh_err *err)
                       err);
 }
 
-int v2_find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
-            struct sh_err *err)
+/* What the path means, in this table: a version, or what an alias chooses. Without either it is
+ * the alias "stable", if the model has that. */
+static const struct cat_version *named_version(const struct api_req *q, const struct cat_table *t,
+                                               int64_t version, const char *key,
+                                               const struct cat_alias **alias)
 {
+    const char *model = q->params[0];
+
+    *alias =
+        version ? NULL : cat_alias(t, q->tenant, model, q->params[1] ? q->params[1] : ALIAS_STABLE);
+    if (*alias)
+        return cat_serving(t, *alias, model, key);
+    return q->params[1] && !version ? NULL : cat_find(t, q->tenant, model, version);
+}
+
+static int no_version(const struct api_req *q, int64_t version, struct sh_err *err)
+{
+    if (version || !q->params[1])
+        return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
+                       version ? " with version " : "", version ? q->params[1] : "");
+    return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\" with an alias \"%.64s\"",
+                   q->params[0], q->params[1]);
+}
+
+int v2_choose(struct api_req *q, const char *key, struct v2_choice *out, struct sh_err *err)
+{
+    const char *name = q->params[1];
     int64_t version = 0;
     bool again;
     int rc = SH_OK;
 
-    *table = NULL;
-    *out = NULL;
-    if (q->params[1] && sh_parse_i64(q->params[1], 1, INT32_MAX, "version", &version, NULL))
-        return SH_FAIL(err, SH_E_NOTFOUND, "there is no version \"%.32s\": versions are numbers",
-                       q->params[1]);
+    *out = (struct v2_choice){0};
+    if (name && sh_parse_i64(name, 1, INT32_MAX, "version", &version, NULL) && !alias_is_name(name))
+        return SH_FAIL(err, SH_E_NOTFOUND,
+                       "there is no version \"%.64s\": a version is a number or an alias", name);
     if (q->db)
         rc = catalog_refresh(q->api->catalog, q->db, err);
     if (rc)
         return rc;
-    *table = catalog_get(q->api->catalog);
-    *out = cat_find(*table, q->tenant, q->params[0], version);
-    if (*out && (*out)->ready)
+    out->table = catalog_get(q->api->catalog);
+    out->v = named_version(q, out->table, version, key, &out->alias);
+    if (out->v && out->v->ready)
         return SH_OK;
     again = !q->db && catalog_should_ask(q->api->catalog, q->who.tenant_id, sh_clock_ns());
-    if (*out && !again)
+    if (out->v && !again)
         return SH_OK;
-    catalog_put(*table);
-    *table = NULL;
-    *out = NULL;
-    if (again)
-        return API_AGAIN;
-    return SH_FAIL(err, SH_E_NOTFOUND, "there is no model \"%.128s\"%s%.32s", q->params[0],
-                   version ? " with version " : "", version ? q->params[1] : "");
+    catalog_put(out->table);
+    *out = (struct v2_choice){0};
+    return again ? API_AGAIN : no_version(q, version, err);
+}
+
+int v2_find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
+            struct sh_err *err)
+{
+    struct v2_choice c;
+    int rc = v2_choose(q, NULL, &c, err);
+
+    *table = c.table;
+    *out = c.v;
+    return rc;
 }
 
 static json_t *tensors_json(const struct cat_tensor *t, size_t n, bool config, bool drop_batch)

@@ -284,6 +284,8 @@ const struct option API_OPTIONS[] = {
      "the body is the rest of a file whose upload broke off; needs Content-Digest", takes_rest},
     {"Inference-Header-Content-Length", "header", S_INTS(1, INFINITY),
      "bytes of the JSON part; binary tensors follow", takes_tensors},
+    {"Shunt-Session", "header", S_TEXT(.pattern = "^[ -~]{1,255}$"), "of an alias with several "
+     "versions: requests with the same value get the same one", takes_tensors},
 };
 /* clang-format on */
 const size_t API_N_OPTIONS = SH_ARRAY_LEN(API_OPTIONS);

@@ -52,6 +52,7 @@ struct api_who { /* whose key it is; filled by auth.c */
 struct api_headers { /* BORROWED for the request; NULL if absent */
     const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
     const char *content_encoding, *infer_header_len, *request_id, *traceparent, *accept;
+    const char *session; /* Shunt-Session: for an alias's choice of a version */
     const char *last_event_id;
     const char *accept_encoding, *origin;
     const char *range, *if_range, *if_none_match, *content_range; /* for files */

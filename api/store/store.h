@@ -109,6 +109,32 @@ int store_slo_put(struct api_req *q, const char *model, const char *if_match,
 int store_slo_delete(struct api_req *q, const char *model, const char *if_match, json_t **out,
                      struct sh_err *err);
 
+/* store_alias.c. A model of the tenant's own, or one shared with it; changes only of its own. */
+int store_alias_list(struct api_req *q, const char *model, const struct req_page *page,
+                     json_t **out, struct sh_err *err);
+int store_alias_get(struct api_req *q, const char *model, const char *alias, json_t **out,
+                    struct sh_err *err);
+enum store_alias_change { STORE_ALIAS_PUT, STORE_ALIAS_PROMOTE, STORE_ALIAS_N_CHANGES };
+struct store_alias {
+    const char *model, *alias, *if_match;
+    enum store_alias_change change;
+    const char *targets; /* JSON as alias_targets_json(); NULL: those of the alias `from` */
+    const char *from;
+    const char *sticky; /* "true", "false"; for PROMOTE NULL: as it is */
+    const char *policy; /* JSON, alias_policy_json(); NULL: none, for PROMOTE as it is */
+};
+/* Makes the alias or changes it. *out: NULL: no such model of the tenant's own, or If-Match names
+ * another version of the alias. Fails: SH_E_NOTFOUND: there is no alias `from`; SH_E_CONFLICT: a
+ * version cannot serve; SH_E_QUOTA: the model has too many. */
+int store_alias_set(struct api_req *q, const struct store_alias *a, json_t **out,
+                    struct sh_err *err);
+/* To what it was before its last change. *out: NULL: there is no such alias, it has another version
+ * than If-Match, or nothing to go back to. */
+int store_alias_rollback(struct api_req *q, const char *model, const char *alias,
+                         const char *if_match, json_t **out, struct sh_err *err);
+int store_alias_delete(struct api_req *q, const char *model, const char *alias,
+                       const char *if_match, json_t **out, struct sh_err *err);
+
 /* store_version.c */
 int store_version_list(struct api_req *q, const char *model, const struct req_page *page,
                        json_t **out, struct sh_err *err);
@@ -178,6 +204,9 @@ int store_catalog_mark(struct db *db, char *out, size_t size, struct sh_err *err
 /* Rows: version id, model id, tenant id, tenant, model, version, state, shared, max_batch,
  * precision, inputs, outputs, SLO latency_ms (NULL = none), priority, on_miss, reason. */
 int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
+/* Rows: alias id, model id, name, targets, previous (NULL: none), generation, sticky, and whether
+ * its requests are counted. */
+int store_catalog_aliases(struct db *db, struct db_res **out, struct sh_err *err);
 
 /* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);

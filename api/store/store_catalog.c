@@ -8,7 +8,8 @@ static const struct db_stmt CATALOG_MARK = {
     "catalog_mark",
     "SELECT concat_ws('.', (SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM "
     "model_version), (SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM model), "
-    "(SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM slo))",
+    "(SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM slo), "
+    "(SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM model_alias))",
     0,
 };
 
@@ -21,6 +22,15 @@ static const struct db_stmt CATALOG_LOAD = {
     "JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id "
     "LEFT JOIN slo s ON s.model_id = m.id WHERE m.deleted_at IS NULL "
     "AND v.state <> 'DELETED' AND t.state <> 'DELETED' ORDER BY v.id",
+    0,
+};
+
+static const struct db_stmt CATALOG_ALIASES = {
+    "catalog_aliases",
+    "SELECT a.id, a.model_id, a.name, a.targets::text, a.previous::text, a.generation, a.sticky, "
+    "a.policy IS NOT NULL FROM model_alias a JOIN model m ON m.id = a.model_id JOIN tenant t ON "
+    "t.id = m.tenant_id WHERE m.deleted_at IS NULL AND t.state <> 'DELETED' ORDER BY a.model_id, "
+    "a.name COLLATE \"C\"",
     0,
 };
 /* clang-format on */
@@ -39,4 +49,9 @@ int store_catalog_mark(struct db *db, char *out, size_t size, struct sh_err *err
 int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err)
 {
     return db_exec(db, &CATALOG_LOAD, NULL, out, err);
+}
+
+int store_catalog_aliases(struct db *db, struct db_res **out, struct sh_err *err)
+{
+    return db_exec(db, &CATALOG_ALIASES, NULL, out, err);
 }

@@ -57,8 +57,9 @@ static const struct db_stmt MODEL_DELETE = {
     ") FOR UPDATE), "
     "m AS (UPDATE model x SET deleted_at = now(), row_version = x.row_version + 1 FROM o WHERE "
     "x.id = o.id RETURNING x.*), "
-    "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 FROM o "
-    "WHERE y.model_id = o.id AND y.state <> 'DELETED'), "
+    /* FROM m: the model goes first, so that its aliases keep no version (0024_alias.sql). */
+    "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 FROM m "
+    "WHERE y.model_id = m.id AND y.state <> 'DELETED'), "
     "s AS (DELETE FROM slo y USING o WHERE y.model_id = o.id), " SQL_AUDIT("$4", "$5",
     "model.delete", "m.tenant_id", "'model/' || m.name", "to_jsonb(o.*)", "NULL", "m, o")
     "SELECT to_jsonb(m.*), pg_notify('shunt_models', '') FROM m",

@@ -49,7 +49,10 @@
     ", 'versions', (SELECT coalesce(jsonb_agg(jsonb_build_object('version', y.version, "           \
     "'state', y.state, 'pinned', y.pinned) ORDER BY y.version), '[]') FROM model_version y WHERE " \
     "y.model_id = " m                                                                              \
-    ".id AND y.state <> 'DELETED'), 'slo', " SQL_TARGET(m) ", 'row_version', " m ".row_version)"
+    ".id AND y.state <> 'DELETED'), 'aliases', (SELECT coalesce(jsonb_agg(jsonb_build_object("     \
+    "'name', y.name, 'targets', y.targets, 'rolled_back', y.rolled_back) ORDER BY y.name), '[]') " \
+    "FROM model_alias y WHERE y.model_id = " m ".id), 'slo', " SQL_TARGET(m)                       \
+    ", 'row_version', " m ".row_version)"
 
 #define SQL_VERSION(v)                                                                             \
     "jsonb_build_object('model', (SELECT name FROM model WHERE id = " v                            \
@@ -73,6 +76,13 @@
     ".model_id), 'latency_ms', " s ".latency_ms, 'percentile', " s ".percentile, 'priority', "     \
     s ".priority, 'on_miss', " s ".on_miss, 'created_at', " SQL_TIME(s ".created_at")              \
     ", 'row_version', " s ".row_version)"
+
+#define SQL_ALIAS(a)                                                                               \
+    "jsonb_build_object('model', (SELECT name FROM model WHERE id = " a                            \
+    ".model_id), 'name', " a ".name, 'targets', " a ".targets, 'previous', " a                     \
+    ".previous, 'sticky', " a ".sticky, 'rollback', " a ".policy, 'rolled_back', " a               \
+    ".rolled_back, 'changed_by', " a ".changed_by, 'changed_at', " SQL_TIME(a ".changed_at")       \
+    ", 'created_at', " SQL_TIME(a ".created_at") ", 'row_version', " a ".row_version)"
 
 #define SQL_KEY(k)                                                                                 \
     "jsonb_build_object('id', " k ".id, 'name', " k ".name, 'role', " k                            \

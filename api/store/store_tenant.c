@@ -57,8 +57,9 @@ static const struct db_stmt TENANT_DELETE = {
     "+ 1 FROM o WHERE y.tenant_id = o.id AND y.deleted_at IS NULL), "
     "d AS (UPDATE dataset y SET state = 'DELETED', row_version = y.row_version + 1 FROM o WHERE "
     "y.tenant_id = o.id AND y.state <> 'DELETED'), "
-    "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 FROM o, "
-    "model m WHERE m.tenant_id = o.id AND y.model_id = m.id AND y.state <> 'DELETED'), "
+    /* FROM t: the tenant's state comes first, so that aliases keep no version (0024_alias.sql). */
+    "v AS (UPDATE model_version y SET state = 'DELETED', row_version = y.row_version + 1 FROM t, "
+    "model m WHERE m.tenant_id = t.id AND y.model_id = m.id AND y.state <> 'DELETED'), "
     "m AS (UPDATE model y SET deleted_at = now(), row_version = y.row_version + 1 FROM o WHERE "
     "y.tenant_id = o.id AND y.deleted_at IS NULL), " SQL_AUDIT("$3", "$4", "tenant.delete", "t.id"
     , "'tenant/' || t.name", SQL_TENANT("o"), "NULL", "t, o")

@@ -204,19 +204,47 @@ int rest_query(const char *path, char **out, struct sh_err *err, ...)
     return rc;
 }
 
-int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
-                   struct sh_err *err)
+/* "NAME:WHAT". *what: behind the colon; NULL: there is none. */
+static int split_model(struct cli *c, const char *ref, char name[static 129], const char **what,
+                       struct sh_err *err)
 {
     const char *colon = strrchr(ref, ':');
     size_t n = colon ? (size_t)(colon - ref) : strlen(ref);
 
-    *version = 0;
+    *what = colon ? colon + 1 : NULL;
     if (n < 1 || n > 128)
         return cli_usage(c, err, "\"%.140s\" is not a model: give NAME or NAME:VERSION", ref);
     memcpy(name, ref, n);
     name[n] = '\0';
-    if (colon && sh_parse_i64(colon + 1, 1, INT32_MAX, "version", version, NULL))
-        return cli_usage(c, err, "\"%.40s\" is not a version: give NAME:VERSION", colon + 1);
+    return SH_OK;
+}
+
+int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
+                   struct sh_err *err)
+{
+    const char *what;
+    int rc = split_model(c, ref, name, &what, err);
+
+    *version = 0;
+    if (!rc && what && sh_parse_i64(what, 1, INT32_MAX, "version", version, NULL))
+        rc = cli_usage(c, err, "\"%.40s\" is not a version: give NAME:VERSION", what);
+    return rc;
+}
+
+int rest_model_choice(struct cli *c, const char *ref, char name[static 129],
+                      char choice[static REST_CHOICE_MAX], struct sh_err *err)
+{
+    const char *what;
+    int64_t version;
+    int rc = split_model(c, ref, name, &what, err);
+    bool is_alias = what && what[0] >= 'a' && what[0] <= 'z' && strlen(what) < REST_CHOICE_MAX;
+
+    choice[0] = '\0';
+    if (rc || !what)
+        return rc;
+    if (!is_alias && sh_parse_i64(what, 1, INT32_MAX, "version", &version, NULL))
+        return cli_usage(c, err, "\"%.40s\" is neither a version nor an alias", what);
+    sh_strlcpy(choice, what, REST_CHOICE_MAX);
     return SH_OK;
 }
 

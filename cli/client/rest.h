@@ -61,5 +61,9 @@ int rest_query(const char *path, char **out, struct sh_err *err, ...) __attribut
 /* "NAME" or "NAME:VERSION". *version: 0: none given. */
 int rest_model_ref(struct cli *c, const char *ref, char name[static 129], int64_t *version,
                    struct sh_err *err);
+#define REST_CHOICE_MAX 64
+/* "NAME", "NAME:VERSION" or "NAME:ALIAS". choice: the version or alias; "": none given. */
+int rest_model_choice(struct cli *c, const char *ref, char name[static 129],
+                      char choice[static REST_CHOICE_MAX], struct sh_err *err);
 
 #endif

@@ -26,7 +26,8 @@ struct load {
     struct cli *c;
     char model[129], base[REST_PATH_MAX];
     char *url; /* OWNED */
-    int64_t version, max_batch;
+    int64_t max_batch;
+    char choice[REST_CHOICE_MAX]; /* a version or an alias; "": none */
     int64_t fixed; /* the only number of rows that the model takes; 0: any up to max_batch */
     json_t *meta;  /* OWNED */
     struct tensors in, out;
@@ -43,13 +44,13 @@ struct load {
 
 static int load_meta(struct load *l, struct sh_err *err)
 {
-    char path[REST_PATH_MAX], number[24];
+    char path[REST_PATH_MAX];
     json_t *config = NULL;
     int rc;
 
-    snprintf(number, sizeof(number), "%" PRId64, l->version);
-    rc = l->version ? rest_path(l->base, err, "v2", "models", l->model, "versions", number, NULL)
-                    : rest_path(l->base, err, "v2", "models", l->model, NULL);
+    rc = l->choice[0]
+             ? rest_path(l->base, err, "v2", "models", l->model, "versions", l->choice, NULL)
+             : rest_path(l->base, err, "v2", "models", l->model, NULL);
     if (!rc)
         rc = rest_get(l->c, l->base, REST_TENANT, &l->meta, err);
     if (!rc && snprintf(path, sizeof(path), "%s/config", l->base) >= (int)sizeof(path))
@@ -439,7 +440,7 @@ int infer_main(struct cli *c, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
     l->c = c;
     sh_buf_init(&l->body, MAX_BODY);
-    rc = rest_model_ref(c, c->args[0], l->model, &l->version, err);
+    rc = rest_model_choice(c, c->args[0], l->model, l->choice, err);
     if (!rc)
         rc = load_meta(l, err);
     if (!rc)

@@ -48,6 +48,8 @@ EXPECT = (
     # Whether tensors fit a model, a file is a model, or a job fits a dataset only they themselves say.
     (lambda path, op: path.endswith(("/infer", "/artifact", "/jobs", "/job-arrays")), "positive_data_acceptance",
      [*OK, "400", "413", "415", "422"]),
+    # One of two members has to be given, and null is as good as none.
+    (lambda path, op: path.endswith("/promote"), "positive_data_acceptance", [*OK, "400"]),
     # A time may be too long ago, or in the past, or after the other end of its range.
     (lambda path, op: any(has_parameter(op, n, "query") for n in ("from", "to")) or
      path.endswith(("/jobs/{job}", "/keys")), "positive_data_acceptance", [*OK, "400"]),
@@ -76,6 +78,7 @@ class OpenApi(Story):
         s.push(cls.key, "lin", onnx.linear(64, 10), max_batch=4)
         s.push(cls.key, "second", onnx.linear(4, 2), max_batch=4)
         s.call("PUT", "/api/v1/models/lin/slo", {"latency_ms": 50}, cls.key)
+        s.call("PUT", "/api/v1/models/lin/aliases/live", {"targets": [{"version": 1}]}, cls.key)
         for name in ("data", "data2"):
             s.push_data(cls.key, name, st_bytes({"x": ("F32", [64, 64], bytes(64 * 256)),
                                                  "label": ("I64", [64], bytes(512))}))
@@ -84,7 +87,8 @@ class OpenApi(Story):
             "kind": "training", "model": "lin", "dataset": "data",
             "spec": {"optimizer": {"name": "sgd", "lr": 0.1}, "steps": 3}}}, cls.key).json["id"]
         other = s.key("fuzz", "read")
-        cls.things = {"tenant": "fuzz", "model": "lin", "version": 1, "dataset": "data",
+        cls.things = {"tenant": "fuzz", "model": "lin", "version": 1, "choice": "live", "alias": "live",
+                      "dataset": "data",
                       "eval_dataset": "data2", "job": jobs[0], "array": array, "key": other.split("_")[1],
                       "queue": "default", "file": "losses.json", "page": "app.js",
                       "digest": s.call("GET", "/api/v1/datasets/data", key=cls.key).json["digest"]}

@@ -245,6 +245,12 @@ class Tenancy(Case):
         yield "PUT", m + "/{model}/slo", m + "/m/slo" + of, {"latency_ms": 5}, False
         yield "PUT", m + "/{model}/slo", m + "/m/slo" + of, {"latency_ms": 6}, True
         yield "DELETE", m + "/{model}/slo", m + "/m/slo" + of, None, True
+        a, at = m + "/{model}/aliases/{alias}", m + "/m/aliases/live"
+        yield "PUT", a, at + of, {"targets": [{"version": 1}]}, False
+        yield "PUT", a, at + of, {"targets": [{"version": 1, "weight": 2}]}, True
+        yield "POST", a + "/promote", at + "/promote" + of, {"version": 1}, True
+        yield "POST", a + "/rollback", at + "/rollback" + of, None, True
+        yield "DELETE", a, at + of, None, True
         yield "POST", d, d + of, {"name": "d"}, False
         yield "PUT", d + "/{dataset}/artifact", d + "/d/artifact" + of, data, True
         yield "POST", q, q + of, {"name": "q"}, False

@@ -33,13 +33,18 @@ class Tenant:
         self.admin = s.tenant(name)
         self.keys = {role: self.admin if role == "tenant-admin" else s.key(name, role)
                      for role in ROLES[1:]}
-        self.id = {"tenant": name, "model": name + "-model", "version": 1, "dataset": name + "-data",
+        self.id = {"tenant": name, "model": name + "-model", "version": 1, "choice": 1, "alias": name + "-live",
+                   "dataset": name + "-data",
                    "key": self.keys["read"].split("_")[1], "file": "losses.json", "page": "app.js"}
         r = s.call("PUT", "/api/v1/tenants/%s/quota" % name, {"max_running_jobs": 0}, s.admin)
         assert r.status == 200, r
         s.push(self.admin, self.id["model"], onnx.linear(64, 10), max_batch=4)
         r = s.call("PUT", "/api/v1/models/%s/slo" % self.id["model"], {"latency_ms": 77}, self.admin)
         assert r.status == 200, r
+        for weight in (1, 2):  # there is a way back
+            r = s.call("PUT", "/api/v1/models/%s/aliases/%s" % (self.id["model"], self.id["alias"]),
+                       {"targets": [{"version": 1, "weight": weight}]}, self.admin)
+            assert r.status == 200, r
         s.push_data(self.admin, self.id["dataset"], st_bytes({
             "x": ("F32", [64, 64], bytes(64 * 256)), "label": ("I64", [64], bytes(512))}))
         r = s.submit(self.admin, model=self.id["model"], dataset=self.id["dataset"], name=name + "-job")

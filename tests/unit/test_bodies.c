@@ -258,7 +258,9 @@ static void read_example(const json_t *schema)
 
     q.who.role = ROLE_ADMIN;
     for (size_t i = 0; i < API_MAX_PARAMS; i++)
-        q.params[i] = strstr(the_route->path, "{key}") ? "100000000000" : "1"; /* and names */
+        q.params[i] = strstr(the_route->path, "{key}")     ? "100000000000"
+                      : strstr(the_route->path, "{alias}") ? "a"
+                                                           : "1"; /* and names */
     assert_ok_err(uri_parse(the_route->path, &q.uri, &err), &err);
     q.json = json_deep_copy(json_array_get(json_object_get(schema, "examples"), 0));
     if (!q.json)

@@ -91,6 +91,61 @@ static void a_private_model_does_not_exist_for_others(void **state)
     check("a", "secret", 1, 0);
 }
 
+/* The version that an alias of a's model "m" gives; 0: none. READY are 1 and 2, 3 is LOADING. */
+static int64_t served(struct cat_alias a, const char *key)
+{
+    struct cat_alias *copy = malloc(sizeof(*copy));
+    struct cat_table *t = make();
+    const struct cat_alias *found;
+    const struct cat_version *v;
+    int64_t version;
+
+    assert_non_null(copy);
+    a.id = 1;
+    a.model_id = a.model_id ? a.model_id : 3;
+    sh_strlcpy(a.name, "stable", sizeof(a.name));
+    *copy = a;
+    for (size_t i = 0; i < ALIAS_TARGETS; i++) {
+        copy->now.n += copy->now.list[i].version > 0;
+        copy->before.n += copy->before.list[i].version > 0;
+    }
+    cat_table_add_aliases(t, copy, 1);
+    found = cat_alias(t, "a", a.model_id == 9 ? "half" : "m", "stable");
+    assert_non_null(found);
+    assert_null(cat_alias(t, "a", "m", "canary"));
+    assert_null(cat_alias(t, "b", "m", "stable")); /* another model of that name */
+    assert_null(cat_alias(t, "b", "half", "stable"));
+    v = cat_serving(t, found, a.model_id == 9 ? "half" : "m", key);
+    version = v ? v->version : 0;
+    catalog_put(t);
+    return version;
+}
+
+static void an_alias_serves_what_is_ready_of_what_it_names(void **state)
+{
+    (void)state;
+    assert_int_equal(served((struct cat_alias){.now.list = {{1, 1}}}, "k"), 1);
+    /* 3 has all of the weight, and is not ready yet. */
+    assert_int_equal(served((struct cat_alias){.now.list = {{2, 1}, {3, 1000}}}, "k"), 2);
+    assert_int_equal(served((struct cat_alias){.now.list = {{1, 1}, {2, 9}}}, NULL), 2);
+}
+
+static void while_none_is_ready_what_it_named_before_serves(void **state)
+{
+    (void)state;
+    assert_int_equal(served((struct cat_alias){.now.list = {{3, 1}}, .before.list = {{1, 1}}}, "k"),
+                     1);
+    assert_int_equal(served((struct cat_alias){.now.list = {{3, 1}}}, "k"), 3); /* it says why */
+    assert_int_equal(served((struct cat_alias){.now.list = {{3, 1}}, .before.list = {{8, 1}}}, "k"),
+                     3);
+    /* Somebody unloaded it: nothing else serves in its place. */
+    assert_int_equal(
+        served((struct cat_alias){.model_id = 9, .now.list = {{2, 1}}, .before.list = {{1, 1}}},
+               "k"),
+        2);
+    assert_int_equal(served((struct cat_alias){.now.list = {{8, 1}}}, "k"), 0);
+}
+
 static void a_batch_axis_is_one_that_all_tensors_have(void **state)
 {
     struct cat_tensor in = {.rank = 2, .dims = {-1, 3}}, out = {.rank = 1, .dims = {3}};
@@ -153,6 +208,8 @@ int main(void)
         cmocka_unit_test(while_none_is_ready_the_one_that_will_be_is_meant),
         cmocka_unit_test(an_own_model_hides_a_shared_one),
         cmocka_unit_test(a_private_model_does_not_exist_for_others),
+        cmocka_unit_test(an_alias_serves_what_is_ready_of_what_it_names),
+        cmocka_unit_test(while_none_is_ready_what_it_named_before_serves),
         cmocka_unit_test(a_batch_axis_is_one_that_all_tensors_have),
         cmocka_unit_test(series_of_models_that_are_gone_are_dropped),
     };

@@ -100,6 +100,7 @@ static void limits_are_those_of_the_bodies(void **state)
     assert_int_equal(compare_options("set", "job", "JobPatch"), 1);
     assert_int_equal(compare_options("set", "array", "JobArrayPatch"), 1);
     assert_int_equal(compare_options("set", "slo", "SloPut"), 3);
+    assert_int_equal(compare_options("set", "alias", "AliasPut"), 4);
     assert_int_equal(compare_options("set", "queue", "QueuePatch"), 1);
 }
 

@@ -1,0 +1,265 @@
+/* test_alias.c - the statements of aliases: what they stand for, and what they stood for before.
+ *
+ * Without it: an alias could name a version that is gone, or lose its way back; a version could be
+ * deleted under an alias, by two requests at once; deleting a model or a tenant could be refused.
+ *
+ * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
+/* uses: libapi.a */
+/* link: -lmicrohttpd -lpq -lz */
+#include "api/cache/catalog.h"
+#include "api/spec/alias.h"
+#include "api/store/store.h"
+#include "tests/db/db_test.h"
+
+#define V1 "[{\"version\":1,\"weight\":1}]"
+#define V2 "[{\"version\":2,\"weight\":1}]"
+#define BOTH "[{\"version\":1,\"weight\":9},{\"version\":2,\"weight\":1}]"
+
+struct world {
+    struct db *db;
+    struct api_req q; /* of the tenant that owns the model */
+};
+
+static int set_up(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+
+    assert_non_null(w);
+    w->db = open_db("test_alias");
+    make_empty(w->db);
+    migrate(w->db);
+    run(w->db, "INSERT INTO tenant (name) VALUES ('research'), ('vision')");
+    run(w->db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
+    run(w->db, "INSERT INTO model_version (model_id, version, state, digest, package) SELECT 1, v, "
+               "s, repeat('a', 64), 'p' FROM (VALUES (1, 'READY'), (2, 'LOADING'), (3, 'UNLOADED'),"
+               " (4, 'FAILED')) AS x (v, s)");
+    w->q = (struct api_req){.db = w->db, .tenant_id = 1};
+    sh_strlcpy(w->q.who.key_id, "key", sizeof(w->q.who.key_id));
+    sh_strlcpy(w->q.request_id, "request", sizeof(w->q.request_id));
+    *state = w;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *w = *state;
+
+    db_free(w->db);
+    free(w);
+    return 0;
+}
+
+/* ": " and ", " are PostgreSQL's. */
+static void assert_text(struct world *w, const char *sql, const char *want)
+{
+    struct db_res *r = query(w->db, sql);
+
+    assert_int_equal(db_rows(r), 1);
+    assert_string_equal(db_text(r, 0, 0) ? db_text(r, 0, 0) : "NULL", want);
+    db_res_free(r);
+}
+
+static int set_to(struct world *w, struct store_alias a, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc;
+
+    a.model = a.model ? a.model : "digits";
+    a.alias = a.alias ? a.alias : "stable";
+    a.sticky = a.change == STORE_ALIAS_PUT ? "false" : NULL;
+    rc = store_alias_set(&w->q, &a, &j, err);
+    if (!rc && !j)
+        rc = SH_E_PRECONDITION;
+    json_decref(j);
+    return rc;
+}
+
+static void put(struct world *w, const char *targets)
+{
+    struct sh_err err = {0};
+
+    assert_ok_err(set_to(w, (struct store_alias){.targets = targets}, &err), &err);
+}
+
+static bool can_roll_back(struct world *w)
+{
+    json_t *j = NULL;
+
+    assert_ok(store_alias_rollback(&w->q, "digits", "stable", NULL, &j, NULL));
+    if (!j)
+        return false;
+    json_decref(j);
+    return true;
+}
+
+static void the_way_back_is_one_step(void **state)
+{
+    struct world *w = *state;
+
+    put(w, V1);
+    assert_false(can_roll_back(w));
+    put(w, BOTH);
+    put(w, BOTH); /* changes nothing */
+    assert_text(w, "SELECT previous->0->>'version' || ' ' || generation FROM model_alias", "1 2");
+    put(w, V2);
+    assert_true(can_roll_back(w));
+    assert_text(w,
+                "SELECT jsonb_array_length(targets) || ' ' || (previous IS NULL) FROM model_alias",
+                "2 true");
+    assert_false(can_roll_back(w));
+    assert_int_equal(number(w->db, "SELECT count(*) FROM audit WHERE action = 'alias.rollback'"),
+                     1);
+    assert_int_equal(number(w->db, "SELECT count(*) FROM audit WHERE action = 'alias.put'"), 4);
+}
+
+static void promoting_keeps_what_is_not_named_and_takes_from_another(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    struct store_alias a = {.targets = BOTH, .alias = "canary", .policy = "{\"window_s\": 60}"};
+
+    assert_ok(set_to(w, a, NULL));
+    a = (struct store_alias){.change = STORE_ALIAS_PROMOTE, .alias = "canary", .targets = V2};
+    assert_ok(set_to(w, a, NULL));
+    assert_text(w, "SELECT policy->>'window_s' FROM model_alias", "60");
+    a = (struct store_alias){.change = STORE_ALIAS_PROMOTE, .from = "canary"}; /* makes it */
+    assert_ok(set_to(w, a, NULL));
+    assert_text(w, "SELECT targets->0->>'version' FROM model_alias WHERE name = 'stable'", "2");
+    a.from = "nobody";
+    assert_fails(set_to(w, a, &err), SH_E_NOTFOUND, &err, "no alias \"nobody\"");
+    a = (struct store_alias){.targets = V1, .alias = "canary"};
+    assert_ok(set_to(w, a, NULL)); /* replaces it all */
+    assert_text(w, "SELECT policy::text FROM model_alias WHERE name = 'canary'", "NULL");
+}
+
+static void what_cannot_serve_is_refused(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        const char *targets, *says;
+    } BAD[] = {{"[{\"version\":3,\"weight\":1}]", "version 3 is UNLOADED"},
+               {"[{\"version\":4,\"weight\":1}]", "version 4 is FAILED"},
+               {"[{\"version\":1,\"weight\":1},{\"version\":9,\"weight\":1}]", "no version 9"}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
+        struct sh_err err = {0};
+
+        assert_fails(set_to(w, (struct store_alias){.targets = BAD[i].targets}, &err),
+                     SH_E_CONFLICT, &err, BAD[i].says);
+    }
+    assert_int_equal(set_to(w, (struct store_alias){.targets = V1, .model = "nothing"}, NULL),
+                     SH_E_PRECONDITION);
+    assert_int_equal(set_to(w, (struct store_alias){.targets = V1, .if_match = "1"}, NULL),
+                     SH_E_PRECONDITION); /* it is not there yet */
+    assert_int_equal(number(w->db, "SELECT count(*) FROM model_alias"), 0);
+    put(w, V1);
+    assert_int_equal(set_to(w, (struct store_alias){.targets = V2, .if_match = "7"}, NULL),
+                     SH_E_PRECONDITION);
+    w->q.tenant_id = 2; /* another tenant: not even if it is shared */
+    run(w->db, "UPDATE model SET visibility = 'shared'");
+    assert_int_equal(set_to(w, (struct store_alias){.targets = V2}, NULL), SH_E_PRECONDITION);
+    assert_false(can_roll_back(w));
+    assert_int_equal(number(w->db, "SELECT count(*) FROM audit"), 1);
+}
+
+static void a_model_has_a_limited_number(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    char name[16];
+
+    for (int i = 0; i < ALIAS_MOST; i++) {
+        snprintf(name, sizeof(name), "a%d", i);
+        assert_ok(set_to(w, (struct store_alias){.targets = V1, .alias = name}, NULL));
+    }
+    assert_fails(set_to(w, (struct store_alias){.targets = V1}, &err), SH_E_QUOTA, &err,
+                 "at most 16");
+    assert_ok(set_to(w, (struct store_alias){.targets = V2, .alias = "a3"}, NULL));
+}
+
+static int delete_version(struct world *w, const char *version, struct sh_err *err)
+{
+    json_t *j = NULL;
+    int rc = store_version_delete(&w->q, "digits", version, NULL, &j, err);
+
+    json_decref(j);
+    return rc;
+}
+
+static void a_version_that_is_named_stays_and_one_before_may_go(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+
+    put(w, V1);
+    put(w, V2);
+    assert_fails(delete_version(w, "2", &err), SH_E_CONFLICT, &err,
+                 "the alias \"stable\" names version 2");
+    assert_ok(delete_version(w, "1", NULL));
+    assert_false(can_roll_back(w));
+}
+
+static void a_model_and_a_tenant_go_with_their_aliases(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    json_t *j = NULL;
+
+    put(w, V1);
+    assert_ok_err(store_model_delete(&w->q, "digits", NULL, &j, &err), &err);
+    assert_non_null(j);
+    json_decref(j);
+    run(w->db, "INSERT INTO model (tenant_id, name) VALUES (1, 'digits')");
+    run(w->db,
+        "INSERT INTO model_version (model_id, version, state, digest, package) VALUES (2, 1, "
+        "'READY', repeat('a', 64), 'p')");
+    put(w, V1);
+    assert_ok_err(store_tenant_delete(&w->q, "research", NULL, &j, &err), &err);
+    assert_non_null(j);
+    json_decref(j);
+    assert_int_equal(number(w->db, "SELECT count(*) FROM model_version WHERE state <> 'DELETED'"),
+                     0);
+}
+
+static void the_catalog_follows(void **state)
+{
+    struct world *w = *state;
+    struct catalog *c;
+    struct cat_table *t;
+    const struct cat_alias *a;
+
+    assert_ok(catalog_new(0, &c, NULL));
+    put(w, V1);
+    put(w, BOTH);
+    assert_ok(catalog_refresh(c, w->db, NULL));
+    t = catalog_get(c);
+    a = cat_alias(t, "research", "digits", "stable");
+    assert_non_null(a);
+    assert_int_equal(a->now.n, 2);
+    assert_int_equal(a->before.list[0].version, 1);
+    assert_int_equal(cat_serving(t, a, "digits", NULL)->version, 1); /* 2 is not ready */
+    assert_null(cat_alias(t, "vision", "digits", "stable"));
+    catalog_put(t);
+    assert_true(can_roll_back(w));
+    assert_ok(catalog_refresh(c, w->db, NULL));
+    t = catalog_get(c);
+    assert_int_equal(cat_alias(t, "research", "digits", "stable")->now.n, 1);
+    catalog_put(t);
+    catalog_free(c);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(the_way_back_is_one_step),
+        TEST(promoting_keeps_what_is_not_named_and_takes_from_another),
+        TEST(what_cannot_serve_is_refused),
+        TEST(a_model_has_a_limited_number),
+        TEST(a_version_that_is_named_stays_and_one_before_may_go),
+        TEST(a_model_and_a_tenant_go_with_their_aliases),
+        TEST(the_catalog_follows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

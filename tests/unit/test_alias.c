@@ -1,0 +1,216 @@
+/* test_alias.c - which version an alias gives to a request, and when it is rolled back by itself.
+ *
+ * Without it a canary with a tenth of the weights could get a half of the requests, a session could
+ * wander between versions, and an alias could be rolled back for what both versions do, or never.
+ */
+/* uses: libapi.a */
+/* link: -lmicrohttpd -lpq -lz */
+#include "api/spec/alias.h"
+#include "common/mem.h"
+#include "tests/unit/sh_test.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#define N 20000
+
+static void names_are_lower_case_and_begin_with_a_letter(void **state)
+{
+    static const char *const GOOD[] = {"stable", "canary", "a", "v2", "blue-green", "latest"};
+    static const char *const BAD[] = {"",    "1",   "2a",  "-a",       "Stable", "a_b",
+                                      "a b", "a/b", "a.b", "\xc3\xa4", "a\n"};
+    char longest[66];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(GOOD); i++)
+        assert_true(alias_is_name(GOOD[i]));
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
+        assert_false(alias_is_name(BAD[i]));
+    memset(longest, 'a', 64);
+    longest[64] = '\0';
+    assert_false(alias_is_name(longest));
+    longest[63] = '\0';
+    assert_true(alias_is_name(longest));
+}
+
+static int read_text(const char *text, struct alias_targets *t, struct sh_err *err)
+{
+    json_t *j = json_loads(text, 0, NULL);
+    int rc;
+
+    assert_non_null(j);
+    rc = alias_read_targets(j, t, err);
+    json_decref(j);
+    return rc;
+}
+
+static void targets_are_in_order_and_named_once(void **state)
+{
+    struct sh_err err = {0};
+    struct alias_targets t;
+    json_t *j;
+    char *text = NULL;
+
+    (void)state;
+    assert_ok(read_text("[{\"version\": 7, \"weight\": 9}, {\"version\": 2}]", &t, NULL));
+    j = alias_targets_json(&t);
+    assert_ok(sh_json_dump(j, &text, NULL));
+    assert_string_equal(text, "[{\"version\":2,\"weight\":1},{\"version\":7,\"weight\":9}]");
+    free(text);
+    json_decref(j);
+    assert_true(alias_has(&t, 7));
+    assert_false(alias_has(&t, 1));
+    assert_fails(read_text("[{\"version\": 2}, {\"version\": 2}]", &t, &err), SH_E_INVALID, &err,
+                 "twice");
+    err = (struct sh_err){0};
+    assert_fails(read_text("[]", &t, &err), SH_E_INVALID, &err, "1 to 8");
+    err = (struct sh_err){0};
+    assert_fails(read_text("[{\"version\": 0}]", &t, &err), SH_E_INVALID, &err, "version");
+    err = (struct sh_err){0};
+    assert_fails(read_text("[{\"version\": 1, \"weight\": 0}]", &t, &err), SH_E_INVALID, &err,
+                 "weight");
+    err = (struct sh_err){0};
+    assert_fails(read_text("[{\"version\": 1, \"wait\": 1}]", &t, &err), SH_E_INVALID, &err,
+                 "wait");
+}
+
+/* Keys as they come: random, or numbered, which are alike. Five sigma. */
+static void shares_follow_the_weights(void **state)
+{
+    static const struct alias_target T[] = {{1, 9}, {2, 1}, {5, 90}};
+    int64_t n[3] = {0};
+    char key[40];
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        snprintf(key, sizeof(key), "client-%d", i);
+        n[alias_choose(T, 3, 77, key) - T]++;
+    }
+    for (int i = 0; i < 3; i++) {
+        double p = (double)T[i].weight / 100, want = N * p;
+
+        if (fabs((double)n[i] - want) > 5 * sqrt(N * p * (1 - p)))
+            fail_msg("%" PRId64 " of %d, want %g", n[i], N, want);
+    }
+}
+
+static void the_same_key_has_the_same_version_and_aliases_choose_apart(void **state)
+{
+    static const struct alias_target T[] = {{1, 1}, {2, 1}};
+    int both = 0;
+    char key[40];
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        snprintf(key, sizeof(key), "%d", i);
+        assert_ptr_equal(alias_choose(T, 2, 1, key), alias_choose(T, 2, 1, key));
+        both += alias_choose(T, 2, 1, key) == alias_choose(T, 2, 2, key);
+    }
+    assert_in_range(both, N / 2 - 400, N / 2 + 400);
+}
+
+/* ---------------------------------------------------------------- rollback by itself */
+
+static struct alias_case a_case(void)
+{
+    return (struct alias_case){
+        .policy = {.window_s = 60, .min_requests = 50, .error_percent = 5, .burn_rate = 10},
+        .percentile = 99,
+        .now = {.list = {{1, 9}, {2, 1}}, .n = 2},
+        .before = {.list = {{1, 1}}, .n = 1},
+        .counts = {{1, 900, 0, 900, 0}, {2, 100, 0, 100, 0}},
+        .n_counts = 2};
+}
+
+static void check_verdict(const struct alias_case *c, enum alias_verdict want, const char *says)
+{
+    char why[256];
+    enum alias_verdict v = alias_judge(c, why);
+
+    if (v != want)
+        fail_msg("verdict \"%s\" (%s), want \"%s\"", alias_verdict_code(v), why,
+                 alias_verdict_code(want));
+    assert_has(why, says);
+}
+
+static void a_version_that_does_as_well_stays(void **state)
+{
+    struct alias_case c = a_case();
+
+    (void)state;
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.counts[1].failed = 4; /* 3.8 % */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.counts[1] = (struct alias_count){2, 0, 49, 0, 49}; /* all fail, and too few */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.counts[1] = (struct alias_count){2, 0, 100, 0, 0};
+    c.counts[0] = (struct alias_count){1, 0, 900, 0, 0}; /* so does the other */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.n_counts = 0;
+    check_verdict(&c, ALIAS_KEEP, "");
+}
+
+static void failures_above_those_before_roll_it_back(void **state)
+{
+    struct alias_case c = a_case();
+
+    (void)state;
+    c.counts[1] = (struct alias_count){2, 90, 10, 90, 0};
+    check_verdict(&c, ALIAS_ERRORS, "version 2 failed 10.0 % of 100 requests");
+    c.counts[0] = (struct alias_count){1, 840, 60, 0, 0}; /* 6.7 % */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.counts[0] = (struct alias_count){1, 0, 49, 0, 0}; /* too few to compare with */
+    check_verdict(&c, ALIAS_ERRORS, "the versions before it 0.0 %");
+    c.policy.error_percent = 0;
+    check_verdict(&c, ALIAS_KEEP, "");
+}
+
+static void a_budget_that_burns_rolls_it_back(void **state)
+{
+    struct alias_case c = a_case();
+
+    (void)state;
+    c.counts[1] = (struct alias_count){2, 100, 0, 89, 11}; /* 11 times what 1 % allows */
+    check_verdict(&c, ALIAS_BUDGET, "missed the latency target in 11 of 100 requests, 11.0 times");
+    c.counts[0] = (struct alias_count){1, 900, 0, 882, 18}; /* 2 times */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.counts[0] = (struct alias_count){1, 900, 0, 900, 0};
+    c.percentile = 0; /* there is no target any more */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.percentile = 99;
+    c.policy.burn_rate = 0;
+    check_verdict(&c, ALIAS_KEEP, "");
+}
+
+static void only_versions_whose_share_grew_are_judged(void **state)
+{
+    struct alias_case c = a_case();
+
+    (void)state;
+    c.counts[0] = (struct alias_count){1, 0, 900, 0, 900}; /* the old one is bad */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.before = (struct alias_targets){.list = {{1, 1}, {2, 1}}, .n = 2}; /* it got more now */
+    check_verdict(&c, ALIAS_ERRORS, "version 1 failed");
+    c.before = c.now; /* nothing has changed */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.before = (struct alias_targets){0}; /* there is nothing to go back to */
+    check_verdict(&c, ALIAS_KEEP, "");
+    c.before = (struct alias_targets){.list = {{1, 90}, {2, 10}}, .n = 2}; /* the same shares */
+    check_verdict(&c, ALIAS_KEEP, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_lower_case_and_begin_with_a_letter),
+        cmocka_unit_test(targets_are_in_order_and_named_once),
+        cmocka_unit_test(shares_follow_the_weights),
+        cmocka_unit_test(the_same_key_has_the_same_version_and_aliases_choose_apart),
+        cmocka_unit_test(a_version_that_does_as_well_stays),
+        cmocka_unit_test(failures_above_those_before_roll_it_back),
+        cmocka_unit_test(a_budget_that_burns_rolls_it_back),
+        cmocka_unit_test(only_versions_whose_share_grew_are_judged),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
