@@ -280,6 +280,12 @@ static int describe_training(const struct graph *g, const struct graph *t, const
                            "though the file does not say what they are; export with dynamo=True, "
                            "which does",
                            note->len ? "; " : "", g->n_guessed);
+    if (!rc && g->n_unbounded > 0)
+        rc = sh_buf_printf(note, err,
+                           "%s%u parameters are trained without the bounds (clamp) that the model "
+                           "puts on them, which the exporter left out; torch.onnx.export(..., "
+                           "dynamo=True, optimize=False) keeps them",
+                           note->len ? "; " : "", g->n_unbounded);
     if (!rc && g->n_unfolded > 0)
         rc = sh_buf_printf(note, err,
                            "%s%u norms that the exporter put into convolutions are norms again, as "
@@ -341,7 +347,8 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     else {
         ok = graph_at_batch(g, graph_some_batch(g), true, &t, &err) == SH_OK &&
              looks_again(g, &again, &err) == SH_OK;
-        *warns = !ok || g->n_untied > 0 || g->n_guessed > 0 || g->n_folded > 0;
+        *warns =
+            !ok || g->n_untied > 0 || g->n_guessed > 0 || g->n_folded > 0 || g->n_unbounded > 0;
         sh_strlcpy(note, err.msg, size);
     }
     sh_buf_init(&text_of, size);

@@ -124,9 +124,10 @@ struct graph {
     uint32_t *inputs, *outputs; /* value numbers */
     uint32_t n_values, n_nodes, n_inputs, n_outputs;
     int64_t opset;
-    int64_t importer;   /* SH_IMPORTER of who imported it; 0: older */
-    uint32_t n_untied;  /* parameters that were one in the file: onnx_untie.h */
-    uint32_t n_guessed; /* numbers matched with parameters by chance, maybe: onnx_again.h */
+    int64_t importer;     /* SH_IMPORTER of who imported it; 0: older */
+    uint32_t n_untied;    /* parameters that were one in the file: onnx_untie.h */
+    uint32_t n_guessed;   /* numbers matched with parameters by chance, maybe: onnx_again.h */
+    uint32_t n_unbounded; /* parameters whose bound is lost: onnx_forms.h */
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
     char left_out[96];             /* a parameter that the exporter left out: onnx_literals.h */
     char unmatched[96]; /* names that whoever pushed it gave to no constant: SH_EXTERNAL_BUFFERS */

@@ -2,7 +2,8 @@
  *
  * The results of a body are written as text, from the last node back to what the body is given.
  * What moves no number (Cast, Squeeze, ...) is left out, unless it may cut a fraction off or puts
- * axes elsewhere than in front; a node that was written before is "#n".
+ * axes elsewhere than in front; a node that was written before is "#n". A loop within the body is
+ * written with the results of its own behind its inputs; a second level is given up.
  * A hostile body may be as large as a file: what is longer, deeper, or given more than known ones
  * are is given up.
  */
@@ -15,11 +16,12 @@
 
 #define MAX_TEXT ((size_t)16 << 10)
 #define MAX_DEPTH 128
-#define MAX_NUMBERS 4 /* of a constant that is written */
+#define MAX_BODIES 2 /* the loop's, and one within */
 
 struct writing {
     struct run *r;
-    const struct graph_node *body;
+    const struct graph_node *bodies[MAX_BODIES];
+    uint32_t n_bodies;
     uint32_t *writer; /* 1 + the node of the body that gives a value; 0: none */
     uint32_t *nr;     /* of each value: of the node that gives it, where it is written */
     uint32_t n_written;
@@ -48,27 +50,36 @@ static const struct graph_node *value_writer(const struct writing *w, uint32_t v
     return w->writer[v] ? &w->r->from->nodes[w->writer[v] - 1] : NULL;
 }
 
-/* false: it is not written as numbers. */
+/* A row of zeros, [1, n]. */
+static bool is_zero_row(const struct graph_value *v)
+{
+    const int64_t n = graph_elements(v);
+    bool is = v->data && v->rank == 2 && v->dims[0] == 1 && v->dtype == SH_F32;
+
+    for (int64_t i = 0; i < n && is; i++)
+        is = shape__get_f64(v->dtype, v->data, (size_t)i) == 0;
+    return is;
+}
+
+/* false: it is not written as a number, nor as none. */
 static bool put_constant(struct writing *w, const struct graph_value *v)
 {
     const int64_t n = graph_elements(v);
-    char text[32];
+    char text[32] = "";
 
-    if (!v->data || n > MAX_NUMBERS)
+    if (!v->data || (n > 1 && !is_zero_row(v)))
         return false;
-    for (int64_t i = 0; i < n; i++) {
-        if (v->dtype == SH_BOOL)
-            snprintf(text, sizeof(text), ((const bool *)v->data)[i] ? "true" : "false");
-        else if (!shape__is_int(v->dtype))
-            snprintf(text, sizeof(text), "%g", shape__get_f64(v->dtype, v->data, (size_t)i));
-        else if (shape__get_i64(v->dtype, v->data, (size_t)i) == INT64_MAX)
-            snprintf(text, sizeof(text), "end");
-        else
-            snprintf(text, sizeof(text), "%lld",
-                     (long long)shape__get_i64(v->dtype, v->data, (size_t)i));
-        put_words(w, i ? " " : "");
-        put_words(w, text);
-    }
+    if (is_zero_row(v))
+        snprintf(text, sizeof(text), "zeros");
+    else if (n == 1 && v->dtype == SH_BOOL)
+        snprintf(text, sizeof(text), *(const bool *)v->data ? "true" : "false");
+    else if (n == 1 && !shape__is_int(v->dtype))
+        snprintf(text, sizeof(text), "%g", shape__get_f64(v->dtype, v->data, 0));
+    else if (n == 1 && shape__get_i64(v->dtype, v->data, 0) == INT64_MAX)
+        snprintf(text, sizeof(text), "end");
+    else if (n == 1)
+        snprintf(text, sizeof(text), "%lld", (long long)shape__get_i64(v->dtype, v->data, 0));
+    put_words(w, text);
     return true;
 }
 
@@ -96,12 +107,13 @@ static void put_outside(struct writing *w, uint32_t v)
     char text[16];
     uint32_t at;
 
-    for (uint32_t k = 0; k < w->body->n_out; k++)
-        if (w->body->out[k] == v) {
-            snprintf(text, sizeof(text), k == 0 ? "i" : "s%u", k);
-            put_words(w, text);
-            return;
-        }
+    for (uint32_t b = 0; b < w->n_bodies; b++)
+        for (uint32_t k = 0; k < w->bodies[b]->n_out; k++)
+            if (w->bodies[b]->out[k] == v) {
+                snprintf(text, sizeof(text), "%c%u", "st"[b], k);
+                put_words(w, k ? text : b ? "j" : "i");
+                return;
+            }
     at = w->r->map[v];
     if (at == GRAPH_NONE || run__is_sequence(at))
         put_words(w, "?");
@@ -228,7 +240,7 @@ static bool has_ints(const struct writing *w, uint32_t v)
         n = value_writer(w, v);
     }
     at = n ? GRAPH_NONE : w->r->map[v];
-    return v == w->body->out[0] ||
+    return v == w->bodies[0]->out[0] ||
            (at != GRAPH_NONE && !run__is_sequence(at) && is_int(w->r->c.g->values[at].dtype));
 }
 
@@ -298,6 +310,11 @@ static void put_expression(struct writing *w, uint32_t v)
     }
     w->depth++;
     put_op(w, n);
+    for (uint32_t k = 1; k < n->n_out; k++) /* which of several */
+        if (n->out[k] == v) {
+            snprintf(text, sizeof(text), ".%u", k);
+            put_words(w, text);
+        }
     for (uint32_t i = 0; i < (moves_axes(n) ? 1 : n->n_in) && !w->is_too_much; i++) {
         put_words(w, i ? "," : "(");
         if (n->in[i] != GRAPH_NONE)
@@ -308,10 +325,36 @@ static void put_expression(struct writing *w, uint32_t v)
     w->depth--;
 }
 
+/* The nodes of a body, from `first` on, and of those within. */
+static void add_writers(struct writing *w, uint32_t first)
+{
+    const struct graph *g = w->r->from;
+
+    for (uint32_t i = first; i != GRAPH_NONE && !w->is_too_much; i = w->r->body_next[i]) {
+        const struct graph_node *n = &g->nodes[i];
+        int64_t body = 0;
+
+        if (strcmp(n->op, "Body") == 0) {
+            w->is_too_much = w->n_bodies == MAX_BODIES;
+            if (!w->is_too_much)
+                w->bodies[w->n_bodies++] = n;
+            continue;
+        }
+        for (uint32_t k = 0; k < n->n_out; k++)
+            if (n->out[k] != GRAPH_NONE)
+                w->writer[n->out[k]] = i + 1;
+        if (graph_int(n, GRAPH_BODY, 0, &body, NULL) == SH_OK && body > 0 &&
+            body < w->r->n_bodies && w->n_bodies == 1)
+            add_writers(w, w->r->body_first[body]);
+        else
+            w->is_too_much |= body != 0;
+    }
+}
+
 int loop_form_read(struct run *r, const struct loop_form_of *of, struct loop_form *f)
 {
     const uint32_t n = r->from->n_values;
-    struct writing w = {.r = r, .body = of->body, .form = f};
+    struct writing w = {.r = r, .form = f};
 
     *f = (struct loop_form){0};
     sh_buf_init(&w.text, MAX_TEXT);
@@ -319,10 +362,8 @@ int loop_form_read(struct run *r, const struct loop_form_of *of, struct loop_for
     w.nr = calloc((size_t)n + 1, sizeof(*w.nr));
     if (!w.writer || !w.nr)
         SH_FAIL(r->c.err, SH_E_NOMEM, "could not allocate the form of a loop");
-    for (uint32_t i = of->first; i != GRAPH_NONE && r->c.err->rc == SH_OK; i = r->body_next[i])
-        for (uint32_t k = 0; k < r->from->nodes[i].n_out; k++)
-            if (&r->from->nodes[i] != of->body && r->from->nodes[i].out[k] != GRAPH_NONE)
-                w.writer[r->from->nodes[i].out[k]] = i + 1;
+    if (r->c.err->rc == SH_OK)
+        add_writers(&w, of->first);
     for (uint32_t k = 0; k < of->n_results && r->c.err->rc == SH_OK; k++) {
         put_words(&w, k ? ";" : "");
         put_expression(&w, of->results[k]);
@@ -333,4 +374,30 @@ int loop_form_read(struct run *r, const struct loop_form_of *of, struct loop_for
         f->text = sh_buf_take(&w.text);
     sh_buf_fini(&w.text);
     return r->c.err->rc;
+}
+
+bool loop_form_is(const char *text, const char *known, const int64_t *size,
+                  int64_t numbers[static LOOP_FORM_NUMBERS])
+{
+    size_t n = 0;
+
+    for (; *known && *text; known++) {
+        char *end;
+        int64_t is;
+
+        if (*known != '$' && *known != '@') {
+            if (*text++ != *known)
+                return false;
+            continue;
+        }
+        is = strtoll(text, &end, 10);
+        if (end == text || (*known == '@' && n == LOOP_FORM_NUMBERS))
+            return false;
+        if (*known == '@')
+            numbers[n++] = is;
+        else if (is != size[*++known - '1'])
+            return false;
+        text = end;
+    }
+    return *known == *text;
 }

@@ -228,25 +228,6 @@ static const struct known {
      2, 3, keypoints},
 };
 
-/* $k in the form is size[k - 1] in the text. */
-static bool matches_form(const char *text, const char *form, const int64_t *size)
-{
-    for (; *form && *text; form++) {
-        char *end;
-
-        if (*form != '$') {
-            if (*text++ != *form)
-                return false;
-            continue;
-        }
-        form++;
-        if (strtoll(text, &end, 10) != size[*form - '1'] || end == text)
-            return false;
-        text = end;
-    }
-    return *form == *text;
-}
-
 /* Has each thing that a turn takes a row of as many rows as there are turns? */
 static bool runs_by_row(const struct shape_ctx *c, const struct loop_form *f, uint32_t trips)
 {
@@ -291,12 +272,12 @@ bool loop_known(struct run *r, const struct loop_known *l)
     v = &c->g->values[l->state[0]];
     for (size_t i = 0; i < SH_ARRAY_LEN(KNOWN) && !is; i++) {
         const struct known *k = &KNOWN[i];
-        int64_t size[SH_MAX_RANK];
+        int64_t size[SH_MAX_RANK], none[LOOP_FORM_NUMBERS];
 
         if (l->n_state != k->n_state || v->rank != k->rank)
             continue;
         memcpy(size, v->dims + 1, sizeof(size) - sizeof(size[0]));
-        is = matches_form(f.text, k->text, size) && runs_by_row(c, &f, l->trips) &&
+        is = loop_form_is(f.text, k->text, size, none) && runs_by_row(c, &f, l->trips) &&
              k->fn(c, &f, size, l->out);
     }
     free(f.text);

@@ -23,6 +23,7 @@ struct forms {
     struct names names;  /* of initializers, and of those that are made; to their numbers */
     struct names inputs; /* of the graph: what the caller may give stays */
     struct onnx_alike alike;
+    uint32_t n_unbounded;
 };
 
 /* Elements of a tensor of F32 that may be looked at; 0: it may not. */
@@ -139,8 +140,8 @@ static int look_at_form(struct forms *f, size_t i, const char *list)
     }
     if (!rc)
         rc = add_steps(f, &form, name, t->name, (int)t->n_dims);
-    if (!rc)
-        f->b.gone[i] = true;
+    f->b.gone[i] = !rc;
+    f->n_unbounded += !rc && form.is_bounded;
     free(x);
     free(name);
     return rc;
@@ -176,8 +177,7 @@ static int add_form_mask(struct forms *f, size_t i, const char *param, const uin
     }
     if (!rc)
         rc = onnx_build_node(&f->b, "Mul", name, with, t->name, 0);
-    if (!rc)
-        f->b.gone[i] = true;
+    f->b.gone[i] = !rc;
     free(x);
     free(mask);
     free(name);
@@ -773,7 +773,7 @@ static int look_at_forms(struct forms *f)
 }
 
 int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
-               struct sh_err *err)
+               uint32_t *n_unbounded, struct sh_err *err)
 {
     struct forms f = {.source = source, .kinds = kinds};
     const Onnx__GraphProto *g = m->graph;
@@ -791,6 +791,7 @@ int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct par
         rc = look_at_forms(&f);
     if (!rc)
         rc = onnx_build_finish(&f.b);
+    *n_unbounded = f.n_unbounded;
     onnx_build_fini(&f.b);
     names_fini(&f.names);
     names_fini(&f.inputs);

@@ -20,9 +20,10 @@
  *   - where single numbers were taken from a softmax, and they are all of a row, that comes back.
  * The older exporter says nothing: a weight without a name, many of whose numbers are 0, has a
  * mask, and one whose numbers have a sum of 1 along an axis is a softmax, of a parameter that is
- * called "MatMul_30.logits" then. The same file always gives the same names. Fails: SH_E_NOMEM,
- * SH_E_TOOBIG. */
+ * called "MatMul_30.logits" then. A bound between (exp(p).clamp(max=100)) is in no file, so that a
+ * number that it does not hold is trained without; *n_unbounded: how many. The same file always
+ * gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
-               struct sh_err *err);
+               uint32_t *n_unbounded, struct sh_err *err);
 
 #endif

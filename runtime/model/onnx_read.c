@@ -459,6 +459,7 @@ static int read_model(struct reader *r, const char *path, bool beside)
     r->g->n_folded = restored.n_folded;
     r->g->n_untied = restored.n_untied;
     r->g->n_guessed = restored.n_guessed;
+    r->g->n_unbounded = restored.n_unbounded;
     sh_strlcpy(r->g->left_out, restored.left_out, sizeof(r->g->left_out));
     if (!rc)
         rc = read_values(r);

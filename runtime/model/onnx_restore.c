@@ -63,7 +63,7 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
     if (!rc)
         rc = onnx_parts(m, source, kinds, err);
     if (!rc)
-        rc = onnx_forms(m, source, kinds, err);
+        rc = onnx_forms(m, source, kinds, &out->n_unbounded, err);
     if (!rc)
         rc = onnx_again(m, source, kinds, &out->n_guessed, err);
     if (!rc)

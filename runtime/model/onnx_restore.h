@@ -13,6 +13,7 @@ struct onnx_restored {
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
     uint32_t n_untied;             /* parameters that were one: onnx_untie.h */
     uint32_t n_guessed;            /* numbers that may match by chance: onnx_again.h */
+    uint32_t n_unbounded;          /* parameters whose bound is lost: onnx_forms.h */
     char left_out[ONNX_LEFT_OUT];  /* a parameter; "": none: onnx_literals.h */
 };
 

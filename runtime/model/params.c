@@ -24,6 +24,7 @@
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"
 #include "runtime/model/onnx_again.h"
+#include "runtime/model/param_ops.h"
 #include "runtime/model/param_rules.h"
 #include "runtime/model/param_written.h"
 
@@ -215,31 +216,6 @@ static void find_standards(const struct graph *g, const struct graph_node **make
     }
 }
 
-/* Where a number without an axis may be one that learns; elsewhere it says how to compute. */
-static bool calculates(const struct graph_node *n)
-{
-    static const char *const OPS[] = {"Abs",  "Add",     "Div",      "Exp", "Expand", "Identity",
-                                      "Max",  "Min",     "Mul",      "Neg", "Pow",    "Reshape",
-                                      "Sqrt", "Sigmoid", "Softplus", "Sub", "Tanh",   "Unsqueeze"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
-        if (strcmp(OPS[i], n->op) == 0)
-            return true;
-    return false;
-}
-
-/* Gives numbers in the places of those that it takes. */
-static bool is_elementwise(const struct graph_node *n)
-{
-    static const char *const OPS[] = {"Abs", "Add", "Clip", "Div",     "Exp",  "Max", "Min",
-                                      "Mul", "Neg", "Pow",  "Sigmoid", "Sqrt", "Sub", "Tanh"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
-        if (strcmp(OPS[i], n->op) == 0)
-            return true;
-    return false;
-}
-
 /* The constant without a name of which the weight of node n is made, each number of one; NULL:
  * there is none. A convolution takes its weight as it is, so that the exporter has moved none. */
 static struct graph_value *find_source(struct graph *g, uint32_t n, const bool *fixed)
@@ -251,7 +227,7 @@ static struct graph_value *find_source(struct graph *g, uint32_t n, const bool *
 
         if (maker->out[0] != weight)
             continue;
-        for (uint32_t k = 0; k < maker->n_in && is_elementwise(maker); k++) {
+        for (uint32_t k = 0; k < maker->n_in && param_op_is_elementwise(maker); k++) {
             struct graph_value *v = maker->in[k] == GRAPH_NONE ? NULL : &g->values[maker->in[k]];
 
             if (v && v->data && v->rank >= 3)
@@ -586,44 +562,6 @@ static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
 
 /* ---------------------------------------------------------------- tables */
 
-/* Operations whose numbers are those of their first input, of all where they join, or of either
- * branch. */
-static bool only_moves(const struct graph_node *n)
-{
-    static const char *const OPS[] = {"Cast",           "Concat",   "Expand", "Flatten",  "Gather",
-                                      "GatherElements", "GatherND", "If",     "Identity", "Reshape",
-                                      "Resize",         "Slice",    "Split",  "Squeeze",  "Tile",
-                                      "Transpose",      "Unsqueeze"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
-        if (strcmp(OPS[i], n->op) == 0)
-            return true;
-    return false;
-}
-
-/* A parameter may go through these before it meets what is computed: exp(-log_scale). */
-static bool is_function(const struct graph_node *n)
-{
-    static const char *const OPS[] = {"Abs",  "Erf",     "Exp",      "Log",  "Neg", "Reciprocal",
-                                      "Relu", "Sigmoid", "Softplus", "Sqrt", "Tanh"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
-        if (strcmp(OPS[i], n->op) == 0)
-            return true;
-    return false;
-}
-
-static bool puts_together(const struct graph_node *n)
-{
-    static const char *const OPS[] = {"Add", "Concat", "Div", "GRU", "LSTM", "Max",
-                                      "Min", "Mul",    "Pow", "RNN", "Sub",  "Where"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
-        if (strcmp(OPS[i], n->op) == 0)
-            return true;
-    return false;
-}
-
 /* moved[v]: the numbers of v are those of constants, or a function of each, whatever its sizes hang
  * on. */
 static void find_moved(const struct graph *g, bool *moved)
@@ -635,7 +573,7 @@ static void find_moved(const struct graph *g, bool *moved)
         const bool chooses = strcmp(n->op, "If") == 0;
         const uint32_t n_from =
             chooses || strcmp(n->op, "Concat") == 0 ? n->n_in : SH_MIN(n->n_in, 1u);
-        bool all = n_from > 0 && (only_moves(n) || is_function(n));
+        bool all = n_from > 0 && (param_op_moves(n) || param_op_is_function(n));
 
         for (uint32_t k = chooses; k < n_from && all; k++)
             all = n->in[k] != GRAPH_NONE && moved[n->in[k]];
@@ -650,7 +588,7 @@ static void find_numbers(const struct graph *g, bool *counts)
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t k = 0; k < g->nodes[i].n_in; k++)
             if (g->nodes[i].in[k] != GRAPH_NONE)
-                counts[g->nodes[i].in[k]] |= calculates(&g->nodes[i]);
+                counts[g->nodes[i].in[k]] |= param_op_calculates(&g->nodes[i], k);
 }
 
 static bool has_moved_output(const struct graph_node *n, const bool *moved)
@@ -713,10 +651,10 @@ static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *l
     find_moved(g, moved);
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const struct graph_node *n = &g->nodes[i];
-        const bool meets = !has_moved_output(n, moved) && puts_together(n);
+        const bool meets = !has_moved_output(n, moved) && param_op_joins(n);
         const bool moves = has_moved_output(n, moved) && joins[n->out[0]];
         const bool chooses = strcmp(n->op, "If") == 0;
-        const uint32_t n_from = chooses || puts_together(n) ? n->n_in : SH_MIN(n->n_in, 1u);
+        const uint32_t n_from = chooses || param_op_joins(n) ? n->n_in : SH_MIN(n->n_in, 1u);
 
         for (uint32_t k = chooses; k < n_from && (meets || moves); k++)
             if (n->in[k] != GRAPH_NONE && moved[n->in[k]])

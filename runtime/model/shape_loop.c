@@ -264,7 +264,7 @@ static int read_trips(struct loop *l, int64_t *out)
     return l->c->err->rc;
 }
 
-static int check_condition(struct loop *l, uint32_t v)
+static int check_condition(const struct loop *l, uint32_t v)
 {
     if (v == GRAPH_NONE)
         return l->c->err->rc;
@@ -371,10 +371,12 @@ static void give_all(struct loop *l)
 }
 
 /* Is it one whose turns are known to be one expression? Then its results are there. */
-static bool is_one_expression(struct loop *l)
+static bool is_one_expression(struct loop *l,
+                              bool (*known)(struct run *r, const struct loop_known *l))
 {
     uint32_t *out = calloc((size_t)l->n_state + 1, sizeof(*out));
-    const struct loop_known k = {.of = {.body = l->body,
+    const struct loop_known k = {.node = l->n,
+                                 .of = {.body = l->body,
                                         .first = l->r->body_first[l->id],
                                         .results = l->n->in + l->given,
                                         .n_results = l->n_results},
@@ -386,7 +388,7 @@ static bool is_one_expression(struct loop *l)
 
     if (!out)
         SH_FAIL(l->c->err, SH_E_NOMEM, "could not allocate the results of a loop");
-    is = out && loop_known(l->r, &k);
+    is = out && known(l->r, &k);
     for (uint32_t s = 0; is && s < l->n_state; s++)
         give_loop_output(l, s, out[s]);
     free(out);
@@ -394,7 +396,7 @@ static bool is_one_expression(struct loop *l)
 }
 
 /* May it end before its trips do, or not begin? */
-static bool has_condition(struct loop *l)
+static bool has_condition(const struct loop *l)
 {
     const uint32_t v = shape__has(l->c, CONDITION) ? l->c->n.in[CONDITION] : GRAPH_NONE;
     bool goes_on = false;
@@ -406,6 +408,14 @@ static bool has_known_trips(const struct loop *l)
 {
     return !shape__has(l->c, TRIPS) || run__is_sequence(l->c->n.in[TRIPS]) ||
            shape__in(l->c, TRIPS)->data;
+}
+
+/* Does it begin with an empty sequence and a place, and run until its own condition ends it? */
+static bool builds_sequence(const struct loop *l)
+{
+    return l->r->depth == 0 && l->n_state == 2 && !shape__has(l->c, TRIPS) && !has_condition(l) &&
+           run__is_sequence(l->state[0]) && run__sequence(l->r, l->state[0])->n == 0 &&
+           !run__is_sequence(l->state[1]);
 }
 
 int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)
@@ -425,7 +435,10 @@ int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)
             shape__fail(c, SH_E_INVALID, "lacks the first value of what it carries");
     }
     if (c->err->rc == SH_OK && l.n_rows == 0 && !has_known_trips(&l) && !has_condition(&l) &&
-        is_one_expression(&l))
+        is_one_expression(&l, loop_known))
+        return finish_loop(&l, before);
+    if (c->err->rc == SH_OK && l.n_rows == 0 && builds_sequence(&l) &&
+        is_one_expression(&l, loop_bags))
         return finish_loop(&l, before);
     if (c->err->rc == SH_OK)
         loop_trips(&l);

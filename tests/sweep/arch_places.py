@@ -122,6 +122,8 @@ ALL = {
     "places_within_both": slices(TABLE, (0, 20), (10, 30), (12, 16)),
     "places_columns": slices(TABLE.t().contiguous(), (0, 12), (8, 20), last=True),
     "places_of_zeros": slices(0 * TABLE, (0, 12), (8, 20)),
+    "places_next_zeros": slices(0 * TABLE, (0, 12), (12, 30)),
+    "places_equal_zeros": slices(0 * TABLE, (0, 12), (15, 27)),
     "places_apart_zeros": slices(0 * TABLE, (0, 10), (15, 30)),
     "places_music": lambda: (MusicLike(), [torch.randn(2, 24, 8)], [None]),
     "places_buckets": lambda: (Buckets(), [torch.randn(2, 10, 8)], [None]),

@@ -67,7 +67,16 @@ def rows(i, k):
               table=torch.randn(12, 8))
 
 
-T = torch.tensor
+def number(what, x=0.6593):
+    """One of a number, which is no vector of a module."""
+    return of(lambda m, h: what(torch.tanh(h), m.p), p=T(x))
+
+
+def bounded(what):
+    return of(lambda m, h: what(torch.tanh(h), m.p), p=torch.randn(8))
+
+
+T, F = torch.tensor, nn.functional
 ALL = {
     "views_of_ones": of(lambda m, h: torch.tanh(h * m.gain[None]) * m.gain.view(1, 8), gain=torch.ones(8)),
     "views_log_sum": of(lambda m, h: torch.logaddexp(h, m.shift), shift=torch.randn(8)),
@@ -85,4 +94,34 @@ ALL = {
     "views_rows_within_rows": rows(T([3, 1]), T([1, 3, 3, 5])),
     "views_rows_and_rows": rows(T([0, 1]), T([1, 2, 2, 9])),
     "views_one_filter": lambda: (OneFilter(), [torch.randn(2, 3, 6, 6)], [None]),
+    "views_bounded_above": bounded(lambda h, p: h * p.clamp(max=0.4)),
+    "views_bounded_nowhere": bounded(lambda h, p: h * p.clamp(max=40.0)),
+    "views_bounded_below": bounded(lambda h, p: h / p.clamp(min=0.5)),
+    "views_bounded_relu6": bounded(lambda h, p: h + F.relu6(p)),
+    "views_bounded_hardtanh": bounded(lambda h, p: h + F.hardtanh(p)),
+    "views_number_bounded": number(lambda h, p: h * p.clamp(max=0.66)),
+    "views_number_exp_bounded": number(lambda h, p: h * p.exp().clamp(max=100), 2.6593),
+    "views_number_exp_bounded_soon": number(lambda h, p: h * p.exp().clamp(max=2.0), 0.6926),
+    "views_vector_exp_bounded_soon": of(lambda m, h: torch.tanh(h) * m.p.exp().clamp(max=2.0), p=torch.randn(8) / 500 + 0.69),
+    "views_number_log": number(lambda h, p: h * p.log()),
+    "views_number_sin": number(lambda h, p: h * p.sin() + p.cos()),
+    "views_number_relu": number(lambda h, p: h + F.relu(p)),
+    "views_number_leaky": number(lambda h, p: h + F.leaky_relu(p, 0.1), -0.3593),
+    "views_number_gelu": number(lambda h, p: h * F.gelu(p)),
+    "views_number_silu": number(lambda h, p: h * F.silu(p)),
+    "views_number_elu": number(lambda h, p: h * F.elu(p), -0.3593),
+    "views_number_where": number(lambda h, p: torch.where(h > 0, h, p)),
+    "views_number_filled": number(lambda h, p: torch.where(h > 0.1, p, h * p)),
+    "views_number_inverse": number(lambda h, p: h * p.reciprocal()),
+    "views_number_power": number(lambda h, p: h.abs().add(0.1).pow(p) + h * p ** 2),
+    "views_number_root": number(lambda h, p: h * p.rsqrt()),
+    "views_number_erf": number(lambda h, p: h * torch.erf(p)),
+    "views_number_hard": number(lambda h, p: h * F.hardsigmoid(p) + F.hardswish(p)),
+    "views_number_lerp": number(lambda h, p: torch.lerp(h, h * h, p)),
+    "views_number_stacked": number(lambda h, p: h @ torch.stack([p, 1 - p, p * p, p, p, p, p, p])[:, None]),
+    "views_number_softmax": number(lambda h, p: h * torch.stack([p, torch.zeros_like(p)]).softmax(0)[0]),
+    "views_number_round": number(lambda h, p: h * (p + (p.round() - p).detach())),
+    "views_number_minimum": number(lambda h, p: torch.minimum(h, p) + torch.maximum(h, -p)),
+    "views_number_atan": number(lambda h, p: h * torch.atan(p)),
+    "views_number_addcmul": number(lambda h, p: torch.addcmul(h, h, p, value=0.5)),
 }

@@ -5,6 +5,7 @@ them. inputs: tensors in the order of forward(), two samples; lengths: for each 
 have any length beside the first one, or None.
 """
 import arch_2026
+import arch_bags
 import arch_brought
 import arch_brought_named
 import arch_buffers
@@ -37,7 +38,8 @@ ALL = {**arch_2026.ALL, **arch_torchvision.ALL, **arch_timm.ALL, **arch_transfor
        **arch_buffers.ALL, **arch_nets.ALL, **arch_generative.ALL, **arch_recurrent.ALL,
        **arch_tables.ALL, **arch_users.ALL, **arch_fresh.ALL, **arch_fresh_more.ALL,
        **arch_fresh_named.ALL, **arch_brought.ALL,
-       **arch_brought_named.ALL, **arch_drawn.ALL, **arch_views.ALL, **arch_places.ALL}
+       **arch_brought_named.ALL, **arch_drawn.ALL, **arch_views.ALL, **arch_places.ALL,
+       **arch_bags.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}

@@ -59,7 +59,8 @@ BOUNDS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 3e-2, "bf16": 1e-1}
 HALF_BOUNDS = {"fp16": 1e-2, "bf16": 1e-1}  # of such models: their outputs are rounded
 DEFAULT_FEEDS = {"one": 1, "three": 3, "eight": 8}  # batches for files that were written with one sample
 LR, STEPS, SPREAD_RUNS = 0.01, 4, 8
-TOLD = ("gradients flow", "were put into weights", "are trained apart", "that they match")  # by a note
+TOLD = ("gradients flow", "were put into weights", "are trained apart", "that they match",
+        "without the bounds")  # by a note
 NUMPY = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?",
          "BF16": "<u2"}
 NAMES = {np.dtype(v): k for k, v in NUMPY.items() if k != "BF16"}

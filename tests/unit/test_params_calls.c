@@ -166,6 +166,26 @@ static void the_negative_of_a_number_is_computed_of_it(void **state)
     }
 }
 
+/* A number with a name of the module learns behind whatever is a function of it. */
+static void a_number_learns_behind_a_function(void **state)
+{
+    static const char *const OPS[] = {"Atan", "Clip", "Cos",  "Elu", "Erf",       "HardSigmoid",
+                                      "Log",  "Relu", "Sin",  "Tan", "LeakyRelu", "Reciprocal",
+                                      "Exp",  "Sqrt", "Tanh", NULL};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), t = number(g, "t", 0.6593f);
+
+        x = OPS[i] ? NODE(g, "Mul", "y", x, NODE(g, OPS[i], "f", t))
+                   : NODE(g, "Where", "y", NODE(g, "Greater", "m", x, number(g, "zero", 0)), x, t);
+        g = edited(g, x, scope);
+        assert_true(is_param(g, "t"));
+        graph_free(g);
+    }
+}
+
 /* Single numbers of the module, of which those that differ and are round look like a table of the
  * code: they stay as they are, and that is told. */
 static void a_number_that_is_held_is_told(void **state)
@@ -419,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_number_of_the_code_is_not_what_was_computed_of_a_parameter),
         cmocka_unit_test(views_of_one_parameter_are_trained_as_one),
         cmocka_unit_test(the_negative_of_a_number_is_computed_of_it),
+        cmocka_unit_test(a_number_learns_behind_a_function),
         cmocka_unit_test(a_number_that_is_held_is_told),
         cmocka_unit_test(a_bound_that_is_a_parameter_learns),
         cmocka_unit_test(a_bound_of_an_old_file_learns),

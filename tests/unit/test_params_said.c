@@ -318,6 +318,7 @@ static void a_parameter_comes_back_from_a_function_of_it(void **state)
     graph_free(through_a_file(g, x));
     edit(say_forms, NULL);
     assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
+    assert_int_equal(back->n_unbounded, 1); /* logit_scale, which is told */
     for (size_t i = 0; i < SH_ARRAY_LEN(FORMS); i++) {
         const uint32_t v = graph_find(back, FORMS[i].name);
         const char *op = NULL;
