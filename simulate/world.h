@@ -9,6 +9,7 @@
 #ifndef SH_SIMULATE_WORLD_H
 #define SH_SIMULATE_WORLD_H
 
+#include "common/msg.h"
 #include "scheduler/decide/conf.h"
 #include "scheduler/decide/past.h"
 #include "simulate/jobs.h"
@@ -17,7 +18,7 @@
 #include <jansson.h>
 
 #define WORLD_FORMAT 3
-#define WORLD_MAX_GPUS 4096u
+#define WORLD_MAX_GPUS ((unsigned)SH_MAX_EXECUTORS)
 #define WORLD_MAX_TENANTS 100000u
 #define WORLD_MAX_JOBS 200000u
 #define WORLD_MAX_VERSIONS 5000u

@@ -61,7 +61,7 @@ void loading_look(struct model *m, const char *identity)
 
 static double expected_ns(const struct model *m)
 {
-    double per_byte = m->is_quick ? QUICK_NS_PER_BYTE : store__ns_per_byte(m->store);
+    double per_byte = m->is_quick ? QUICK_NS_PER_BYTE : *store__ns_per_byte(m->store);
 
     return BASE_NS + (double)m->weight_bytes * per_byte;
 }
@@ -76,9 +76,10 @@ bool loading_is_before(const struct model *a, const struct model *b)
 
 void loading_took(struct model *m, int64_t ns)
 {
+    double *per_byte = store__ns_per_byte(m->store);
+
     if (m->weight_bytes > 1u << 20 && !m->is_quick)
-        store__learn_ns_per_byte(m->store,
-                                 SH_MAX((double)ns - BASE_NS, 0) / (double)m->weight_bytes);
+        *per_byte += (SH_MAX((double)ns - BASE_NS, 0) / (double)m->weight_bytes - *per_byte) / 2;
 }
 
 static const struct worker *builder_of(struct store *s, const struct model *m)

@@ -14,6 +14,8 @@ struct store_shapes { /* zeroed: none */
     uint64_t n_turns; /* turns that tenants have had to compile a shape */
 };
 struct store_shapes *store__shapes(struct store *s);
+/* Makes it known to store_find(). Fails: SH_E_NOMEM; then nobody knows it. */
+int store__put(struct store *s, struct model *m, struct sh_err *err);
 bool shapes__any(struct store *s, const struct model *version);
 /* The version is going, and its shapes with it. */
 void shapes__leave(struct store *s, const struct model *version);
@@ -68,8 +70,7 @@ struct host_quotas { /* by tag: bytes of host memory for a tenant's models; 0: t
 };
 struct host_quotas *store__host_quotas(struct store *s);
 /* Time of a slow load for each byte of weights, as far as known. */
-double store__ns_per_byte(const struct store *s);
-void store__learn_ns_per_byte(struct store *s, double ns);
+double *store__ns_per_byte(struct store *s);
 double *store__disk_ns_per_byte(struct store *s); /* of tier.h, as measured */
 uint64_t *store__n_evicted_told(struct store *s); /* space_n_evicted() when last told */
 int64_t *store__renewed_ns(struct store *s);      /* when keep.h last restarted a worker */

@@ -222,6 +222,8 @@ static int add_shape_model(struct model *version, const struct sh_sizes *sizes, 
         rc = sh_strdup(version->precision, &m->precision, err);
     if (!rc)
         rc = sh_strdup(version->package, &m->package, err);
+    if (!rc)
+        rc = store__put(version->store, m, err);
     if (rc) {
         model__free(m);
         return rc;

@@ -2,6 +2,7 @@
 #include "executor/models/store.h"
 
 #include "common/clock.h"
+#include "common/idmap.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -31,8 +32,9 @@ struct store {
     struct store_users users;
     struct model *models;
     size_t n_models;
-    int64_t n_internal; /* so many there have been */
-    double ns_per_byte; /* of slow loads */
+    struct idmap by_handle; /* models and shapes */
+    int64_t n_internal;     /* so many there have been */
+    double ns_per_byte;     /* of slow loads */
     double disk_ns_per_byte;
     struct store_shapes shapes;
     struct store_counts counts;
@@ -56,14 +58,9 @@ int store_new(const struct store_env *env, const struct store_users *users, stru
     return SH_OK;
 }
 
-double store__ns_per_byte(const struct store *s)
+double *store__ns_per_byte(struct store *s)
 {
-    return s->ns_per_byte;
-}
-
-void store__learn_ns_per_byte(struct store *s, double ns)
-{
-    s->ns_per_byte += (ns - s->ns_per_byte) / 2;
+    return &s->ns_per_byte;
 }
 
 double *store__disk_ns_per_byte(struct store *s)
@@ -127,16 +124,19 @@ void store_free(struct store *s)
         return;
     free_all(s->shapes.first);
     free_all(s->models);
+    idmap_fini(&s->by_handle);
     free(s->host.max);
     free(s);
 }
 
+int store__put(struct store *s, struct model *m, struct sh_err *err)
+{
+    return idmap_put(&s->by_handle, (uint64_t)m->handle, m, err);
+}
+
 struct model *store_find(struct store *s, int64_t handle)
 {
-    for (struct model *m = handle >= STORE_SHAPES ? s->shapes.first : s->models; m; m = m->next)
-        if (m->handle == handle)
-            return m;
-    return NULL;
+    return idmap_get(&s->by_handle, (uint64_t)handle);
 }
 
 size_t store_size(const struct store *s)
@@ -194,6 +194,8 @@ static int new_store_model(struct store *s, const struct msg_model_load *l, stru
         rc = take_package(m, l->package, err);
     if (!rc)
         rc = space_tag(s->env.space, l->tenant, &m->tag, err);
+    if (!rc)
+        rc = store__put(s, m, err);
     if (rc) {
         model__free(m);
         return rc;
@@ -282,12 +284,10 @@ void store_unload(struct store *s, int64_t handle)
         shapes__leave(s, m);
         return;
     }
-    if (handle > 0) {
-        struct sh_msg msg = {.type = MSG_MODEL_STATE};
-
-        msg.u.model_state = (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
-        uplink_send(s->env.up, &msg);
-    }
+    if (handle > 0)
+        uplink_send(s->env.up, &(struct sh_msg){.type = MSG_MODEL_STATE,
+                                                .u.model_state = {.version_id = handle,
+                                                                  .state = MSG_MODEL_GONE}});
 }
 
 static void drop_in_worker(struct worker *w, int64_t handle)
@@ -319,6 +319,7 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
                 drop_in_worker(pool_at(s->env.pool, i), m->handle);
         *p = m->next;
         --*n;
+        idmap_del(&s->by_handle, (uint64_t)m->handle);
         model__count(m, -1);
         model_report(m);
         if (m->base == m)
