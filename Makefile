@@ -420,7 +420,7 @@ replay: $(BUILD)/bench/replay ## traces by the daemons' decisions and other poli
 
 bundle: ## one relocatable folder for hosts without package access, and its .tar.xz, in build/bundle
 	$(Q)rm -f $(BUILD)/common/conf.o # it has the version
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build docs-site
 	@deploy/bundle.sh $(BUILD) $(VERSION)
 
 bundle-tests: ## beside it: device tests, the checker of goldens and the benches, for a GPU host
@@ -435,7 +435,7 @@ uninstall: all
 
 deb: ## packages for Debian in build/deb: shunt-api, -scheduler, -executor, -cli, -common, and -cuda if it is compiled
 	$(Q)rm -f $(BUILD)/common/conf.o # it has the version
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build docs-site
 	@deploy/deb.sh $(BUILD) $(VERSION)
 
 deb-check: all ## installs them in a bare Debian, kept in BARE (/var/tmp/shunt-bare), and tells the demo's story there; root, network
@@ -461,7 +461,7 @@ dashboards: ## dashboards/grafana/*.json from dashboards/panels.py
 docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) from the programs
 	@docs/print.sh docs
 
-docs-site: ## all pages as HTML in build/docs-site, by Debian's mkdocs (docs/site.sh)
+docs-site: deps ## all pages as HTML in build/docs-site, by Debian's mkdocs; shunt-api sends them under /docs
 	@docs/site.sh $(BUILD)/docs-site
 
 fmt: ## clang-format on every source file

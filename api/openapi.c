@@ -168,7 +168,8 @@ static const struct {
     {"ETag", S_TEXT(), "digest of the answer's body", OF_TAGGED, true},
     {"Accept-Ranges", {.only = "bytes"}, "Range is honoured", OF_FILE, true},
     {"Content-Range", S_TEXT(), "which bytes these are, of how many", OF_PART, true},
-    {"Location", S_TEXT(.format = "uri-reference"), "path of the new resource", OF_CREATED, true},
+    {"Location", S_TEXT(.format = "uri-reference"),
+     "path of the new resource, or of what was asked for", OF_CREATED, true},
     {"Idempotency-Replayed", {.only = "true"}, "this is a repeated answer", OF_REPLAY, false},
     {"Retry-After", S_INTS(1, INFINITY),
      "seconds to wait before a retry; absent if the model alone is too slow for the deadline",
@@ -205,7 +206,7 @@ static bool has_header(const struct reply *r, enum header_of of)
     case OF_ROW:
         return r->has_row && !r->fails;
     case OF_CREATED:
-        return r->status == 201;
+        return r->status == 201 || r->status == 302;
     case OF_BUSY:
         return r->status == 429 || r->status == 503;
     case OF_KEYLESS:
@@ -342,7 +343,7 @@ static void operation_id(const struct api_route *r, char *out, size_t size)
             out[n++] = '_';
     while (n > 0 && out[n - 1] == '_')
         n--;
-    out[n] = '\0';
+    snprintf(out + n, size - n, "%s", p[-1] == '/' ? "_index" : "");
 }
 
 /* Tensors are JSON or binary, in requests and replies. Any bytes are a file. */
@@ -350,15 +351,18 @@ static json_t *content(struct doc *d, const struct api_route *r, const char *sch
 {
     static const char *const PAGES[] = {"text/html", "text/css", "text/javascript",
                                         "image/svg+xml"};
+    static const char *const SITE[] = {"application/json", "image/png", "text/plain"};
     json_t *j = json_object();
 
     if (strcmp(schema, "Text") == 0)
         put_doc_member(d, j, "text/plain", json_pack("{s:o}", "schema", schema_of(schema)));
-    else if (strcmp(schema, "Page") == 0)
+    else if (strcmp(schema, "Page") == 0 || strcmp(schema, "Site") == 0)
         for (size_t i = 0; i < SH_ARRAY_LEN(PAGES); i++)
-            put_doc_member(d, j, PAGES[i], json_pack("{s:o}", "schema", schema_of(schema)));
+            put_doc_member(d, j, PAGES[i], json_pack("{s:o}", "schema", schema_of("Page")));
     else if (strcmp(schema, "Binary") != 0)
         put_doc_member(d, j, "application/json", json_pack("{s:o}", "schema", schema_of(schema)));
+    for (size_t i = 0; strcmp(schema, "Site") == 0 && i < SH_ARRAY_LEN(SITE); i++)
+        put_doc_member(d, j, SITE[i], json_object());
     if (strcmp(schema, "Binary") == 0 || r->body == BODY_INFER)
         put_doc_member(d, j, "application/octet-stream", json_object());
     return j;
@@ -411,7 +415,10 @@ static void add_probe(struct doc *d, const struct api_route *r, json_t *response
 
 static void add_responses(struct doc *d, const struct api_route *r, json_t *responses)
 {
-    const char *text = r->status == 201 ? "created" : r->status == 202 ? "accepted" : "done";
+    const char *text = r->status == 201   ? "created"
+                       : r->status == 202 ? "accepted"
+                       : r->status == 302 ? "it is there"
+                                          : "done";
 
     add_success(d, r, r->status, text, responses);
     if (r->status == 201)

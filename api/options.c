@@ -27,6 +27,9 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPTS_WIRE_KEY(ST, link_key),
     SH_OPT_STR(ST, name, "name", "api", 0, "name of this process in the scheduler's log"),
     SH_OPT_STR(ST, state_dir, "state-dir", ".shunt", 0, "folder with blobs/ and jobs/"),
+    SH_OPT_STR(ST, docs_dir, "docs-dir", "", 0,
+               "folder of the documentation, which is served at /docs: what `make docs-site` "
+               "wrote; empty = that of the build or package, if it has one"),
     SH_OPT_STR(ST, log_level, "log-level", "info", SH_CONF_LIVE, "error, warn, info or debug"),
     SH_OPT_STR(ST, admin_key_file, "admin-key-file", "", 0,
                "if the database has no live admin key, a new one is written here (mode 0600)"),

@@ -10,6 +10,7 @@
 
 struct api_conf {
     char *listen, *admin_listen, *metrics_addr, *db_url, *scheduler, *name, *state_dir, *log_level;
+    char *docs_dir; /* "": where a build or a package has it */
     char *admin_key_file, *executor_key_file, *tls_cert, *tls_key, *tls_min_version, *cors_origins,
         *client_shm;
     struct sh_wire_key_conf link_key;

@@ -26,6 +26,7 @@
 #define ARRAYS "/api/v1/job-arrays"
 #define ARRAY ARRAYS "/{array}"
 #define V2 ROUTE_V2 | ROUTE_HERE
+#define DOCS_FILE "a page of the documentation, or a file that one loads"
 #define PROBE V2 | ROUTE_PROBE
 #define V2M "/v2/models/{model}"
 #define V2V V2M "/versions/{choice}"

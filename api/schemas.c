@@ -477,6 +477,7 @@ const struct api_schema API_SCHEMAS[] = {
     {"Binary", S_ANY()},
     {"Text", S_TEXT()},
     {"Page", S_TEXT()},
+    {"Site", S_ANY()},
 };
 
 const struct path_param API_PATH_PARAMS[] = {
@@ -494,7 +495,10 @@ const struct path_param API_PATH_PARAMS[] = {
     {"array", "number of the array of jobs", S_INTS(1, SCHEMA_I64)},
     {"job", "number of the job", S_INTS(1, SCHEMA_I64)},
     {"digest", "SHA-256, hex", S_TEXT(.pattern = "^[0-9a-f]{64}$")},
-    {"page", "name of a file of the console", S_STR(1, INFINITY)},
+    {"page", "name of a file of the console, or of the documentation", S_STR(1, INFINITY)},
+    {"folder", "name of a folder of the documentation", S_STR(1, INFINITY)},
+    {"inner", "the same, in that folder", S_STR(1, INFINITY)},
+    {"innermost", "the same, in that one", S_STR(1, INFINITY)},
     {"file", "name in the folder of the job", S_TEXT(.pattern = "^(losses[.]json|log[.]txt|"
      "final[.]safetensors|trained[.]onnx|result[.]safetensors|"
      "ckpt-(0|[1-9][0-9]{0,17})(-[A-Za-z0-9][A-Za-z0-9._-]{0,62})?[.]safetensors)$")},

@@ -79,6 +79,8 @@ copy_data() {
     cp -r "$root/migrations" "$root/dashboards" "$root/examples" "$root/docs" "$to/"
     find "$to" -name __pycache__ -prune -exec rm -rf {} +
     install -m 644 "$root/deploy/bundle.md" "$out/README.md"
+    [ -e "$build/docs-site/index.html" ] || "$root/docs/site.sh" "$build/docs-site" >/dev/null
+    cp -r "$build/docs-site" "$to/"
     echo "$version" >"$to/VERSION"
 }
 

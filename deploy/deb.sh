@@ -36,6 +36,7 @@ command -v dh >/dev/null || {
     echo "deb: debhelper is missing: run make deps" >&2
     exit 1
 }
+[ -e "$build/docs-site/index.html" ] || "$root/docs/site.sh" "$build/docs-site" >/dev/null
 rm -rf "$to"
 mkdir -p "$to/source"
 cp -r "$root/deploy/deb" "$to/source/debian"

@@ -5,7 +5,8 @@
 #   PREFIX/bin, sbin           links to the programs that people, and services, start
 #   PREFIX/lib/shunt/bin, lib  all programs in one folder, back ends beside it: they find each other
 #                              by their own place, as in build/ and in a bundle
-#   PREFIX/share/shunt         migrations, dashboards, examples
+#   PREFIX/share/shunt         migrations, dashboards, examples; the documentation as a site, if
+#                              `make docs-site` has written it
 #   PREFIX/share/...           documentation, man pages, completion
 #   UNITDIR, SYSUSERSDIR       units of systemd with their user
 #
@@ -61,6 +62,9 @@ copy_data() {
             install -D -m 644 "$root/$f" "$to$share/$f"
         done < <(cd "$root" && find "$d" -type f ! -name '*.py' ! -name '*.pyc')
     done
+    while IFS= read -r f; do
+        install -D -m 644 "$build/docs-site/$f" "$to$share/docs-site/$f"
+    done < <(cd "$build/docs-site" 2>/dev/null && find . -type f)
     while IFS= read -r f; do
         install -D -m 644 "$root/$f" "$to$prefix/share/doc/shunt/${f#docs/}"
     done < <(cd "$root" && find docs README.md -name '*.md' -o -name '*.svg' -o -name '*.png')

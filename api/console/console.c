@@ -11,9 +11,9 @@
 #include <string.h>
 
 /* Trusted types: a browser refuses to make markup or script of a text, whoever asks for it. */
-#define POLICY                                                                     \
-    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; " \
-    "frame-ancestors 'none'; require-trusted-types-for 'script'"
+const char CONSOLE_POLICY[] =
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 #define HTML "text/html; charset=utf-8"
 #define CSS "text/css; charset=utf-8"
@@ -66,7 +66,7 @@ void console_free(struct console *c)
 
 static int reply_with_file(struct api_req *q, size_t i)
 {
-    q->reply.policy = POLICY;
+    q->reply.policy = CONSOLE_POLICY;
     constant_reply(&q->api->console->files[i], q);
     return SH_OK;
 }

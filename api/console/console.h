@@ -12,6 +12,8 @@
 
 struct console;
 
+extern const char CONSOLE_POLICY[]; /* Content-Security-Policy, also of the documentation */
+
 int console_new(struct console **out, struct sh_err *err); /* *out: OWNED, console_free() */
 void console_free(struct console *c);                      /* NULL is allowed */
 

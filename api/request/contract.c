@@ -64,7 +64,8 @@ const struct answer API_ANSWERS[] = {
     {403, KEYED, "the key's role does not allow this operation, the key belongs to another tenant "
      "than the one named, the tenant is suspended, or the server accepts admin keys only at "
      "another address", NULL},
-    {404, NAMING, "there is nothing of this name, or it belongs to another tenant", NULL},
+    {404, NAMING | SENDING, "there is nothing of this name, or it belongs to another tenant",
+     NULL},
     {409, CHANGING | STATED | INFERRING, "the current state does not allow it: the name is taken, "
      "a job uses it, it has or has not ended, the model has failed or was unloaded "
      "(`reason_code`)", NULL},
@@ -79,8 +80,8 @@ const struct answer API_ANSWERS[] = {
     {429, KEYED, "a quota of the tenant or a limit of the key is used up", NULL},
     {500, ALWAYS, "the server failed; its log has the `request_id`", NULL},
     {501, REFUSED, "the server does not offer what the request asks for", "UNSUPPORTED"},
-    {503, KEYED | PROBING, "the server cannot serve it now (database, scheduler, memory, queue or "
-     "deadline); try again after Retry-After", NULL},
+    {503, KEYED | PROBING | SENDING, "the server cannot serve it now (database, scheduler, memory, "
+     "queue or deadline); try again after Retry-After", NULL},
     {504, KEYED, "it took too long", NULL},
     {507, CHANGING, "no space left on disk", NULL},
 };

@@ -106,7 +106,7 @@ struct api_reply {
     struct api_stream stream; /* read NULL: none. text/event-stream */
 };
 
-#define API_MAX_PARAMS 3
+#define API_MAX_PARAMS 4
 #define API_NO_RETRY (-1) /* for retry_after_ms: a retry does not help */
 
 struct api_req {

@@ -40,6 +40,9 @@ ok "a tenant is made" bundled create tenant a
 ok "a model is made" bare "$home/bin/shunt-zoo" digits-cnn --out "$tmp/d.onnx"
 ok "a model is served" bundled push model d "$tmp/d.onnx" --tenant a --wait
 ok "it answers" bundled infer d --random 1 --tenant a
+ok "it has its documentation" curl -fsSL -o "$tmp/page" \
+    "$(bundled status -o json | jq -r .server)/docs"
+ok "its first page" grep -q '<h1' "$tmp/page"
 ok "it stops" bundled down --purge
 
 if [ -x built/device-tests/test_attn ]; then

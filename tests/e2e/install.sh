@@ -10,6 +10,7 @@ cd "$tmp" || exit 1
 mkdir built
 ln -s "$bin" built/bin
 ln -s "$bin/../lib" built/lib
+ok "the documentation is written" "$root/docs/site.sh" built/docs-site
 install_tree() { PREFIX=$1 DESTDIR=$2 "$root/deploy/install.sh" built "${@:3}"; }
 files() { (cd "$1" && find . ! -type d | sort); }
 
@@ -61,6 +62,9 @@ ok "a tenant is made" home shunt create tenant a --state-dir "$state"
 ok "a model is made" home shunt-zoo digits-cnn --out "$tmp/d.onnx"
 ok "it is served" home shunt push model d "$tmp/d.onnx" --tenant a --wait --state-dir "$state"
 ok "it answers" home shunt infer d --random 1 --tenant a --state-dir "$state"
+ok "it has its documentation" curl -fsSL -o "$tmp/page" \
+    "$(home shunt status -o json --state-dir "$state" | jq -r .server)/docs"
+ok "its first page" grep -q '<h1' "$tmp/page"
 ok "it stops" home shunt down --purge --state-dir "$state"
 
 ok "another prefix" install_tree /usr "$tmp/b"
