@@ -26,6 +26,7 @@ struct api {
     struct stats *stats;
     struct rate *rate;
     struct slo_counts *slo;
+    struct alias_counts *aliases;
     struct traffic *traffic;
     struct waiters *waiters;
     struct watch *watch;     /* event streams */

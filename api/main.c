@@ -10,6 +10,7 @@
 #include "api/files/upload.h"
 #include "api/http/http.h"
 #include "api/http/http_tls.h"
+#include "api/infer/alias_count.h"
 #include "api/infer/link.h"
 #include "api/infer/regions.h"
 #include "api/infer/serving.h"
@@ -159,6 +160,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = slo_counts_new(&a->slo, err);
     if (!rc)
+        rc = alias_counts_new(&a->aliases, err);
+    if (!rc)
         rc = waiters_new((size_t)c->max_waits, &a->waiters, err);
     if (!rc)
         rc = serving_new(&a->serving, err);
@@ -214,6 +217,7 @@ static void stop_parts(struct daemon *d)
     catalog_free(a->catalog);
     auth_free(a->auth);
     slo_counts_free(a->slo);
+    alias_counts_free(a->aliases);
     waiters_free(a->waiters);
     serving_free(a->serving);
     traffic_free(a->traffic);

@@ -5,6 +5,7 @@
 #include "api/cache/catalog.h"
 #include "api/cache/live.h"
 #include "api/cache/waiters.h"
+#include "api/infer/alias_count.h"
 #include "api/infer/link.h"
 #include "api/infer/slo_count.h"
 #include "api/store/store.h"
@@ -48,6 +49,21 @@ static void drain_notifications(struct refresh *r)
     }
 }
 
+/* What was counted, and what follows from it. */
+static int write_counts(struct refresh *r, struct sh_err *err)
+{
+    struct cat_table *t;
+    int rc = slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), err);
+
+    if (!rc)
+        rc = alias_counts_flush(r->api->aliases, r->db, sh_clock_wall_ms(), err);
+    t = catalog_get(r->api->catalog);
+    if (!rc && cat_counts_aliases(t))
+        rc = alias_watch(r->db, err);
+    catalog_put(t);
+    return rc;
+}
+
 static int refresh_once(struct refresh *r, struct sh_err *err)
 {
     int64_t now = sh_clock_ns();
@@ -82,7 +98,7 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
     }
     if (!rc && now - r->slo_ns >= SH_MS(SLO_FLUSH_MS)) {
         r->slo_ns = now;
-        rc = slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), err);
+        rc = write_counts(r, err);
     }
     if (!rc && now - r->used_ns >= SH_MS(r->api->conf->key_poll_ms)) {
         r->used_ns = now;
@@ -127,6 +143,7 @@ static void *refresh_main(void *arg)
     }
     auth_write_used(r->api->auth, r->db, NULL);
     slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), NULL);
+    alias_counts_flush(r->api->aliases, r->db, sh_clock_wall_ms(), NULL);
     return NULL;
 }
 

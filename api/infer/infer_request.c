@@ -5,6 +5,7 @@
 #include "api/cache/rate.h"
 #include "api/handlers.h"
 #include "api/http/http.h"
+#include "api/infer/alias_count.h"
 #include "api/infer/link.h"
 #include "api/infer/slo_count.h"
 #include "api/infer/stats.h"
@@ -103,6 +104,9 @@ void infer_settle(struct infer *i, int rc)
     sh_metric_observe(M_shunt_request_duration_seconds, SH_LABELS(i->tenant, i->v->model),
                       (double)ns / 1e9);
     stats_add(i->api->stats, i->v->id, &s);
+    if (i->alias && i->alias->is_counted)
+        alias_counts_add(i->api->aliases, i->alias, i->v->version, rc, i->v->has_slo,
+                         !rc && (double)ns <= i->v->slo_ms * 1e6, sh_clock_wall_ms());
     if (!i->v->has_slo || (rc && !sh_rc_retry(rc)))
         return; /* a client's own mistakes are no matter of the SLO */
     slo = rc ? SLO_REJECTED : (double)ns <= i->v->slo_ms * 1e6 ? SLO_MET : SLO_MISSED;

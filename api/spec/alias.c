@@ -143,8 +143,7 @@ const char *alias_verdict_code(enum alias_verdict v)
     return CODES[v];
 }
 
-/* Is the version's part of all weights larger than it was? */
-static bool has_grown(const struct alias_case *c, int64_t version)
+bool alias_has_grown(const struct alias_case *c, int64_t version)
 {
     int64_t sum[2] = {0, 0};
 
@@ -206,7 +205,7 @@ enum alias_verdict alias_judge(const struct alias_case *c, char why[static 256])
     for (size_t i = 0; i < c->n_counts; i++) {
         const struct alias_count *x = &c->counts[i];
 
-        if (has_grown(c, x->version))
+        if (alias_has_grown(c, x->version))
             continue;
         base.answered += x->answered;
         base.failed += x->failed;
@@ -214,7 +213,7 @@ enum alias_verdict alias_judge(const struct alias_case *c, char why[static 256])
         base.missed += x->missed;
     }
     for (size_t i = 0; v == ALIAS_KEEP && c->before.n > 0 && i < c->n_counts; i++)
-        if (has_grown(c, c->counts[i].version))
+        if (alias_has_grown(c, c->counts[i].version))
             v = judge_one(c, &c->counts[i], &base, why);
     return v;
 }

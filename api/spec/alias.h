@@ -68,6 +68,9 @@ struct alias_case {
     size_t n_counts;
 };
 
+/* Is the version's part of all weights larger than before? */
+bool alias_has_grown(const struct alias_case *c, int64_t version);
+
 enum alias_verdict { ALIAS_KEEP, ALIAS_ERRORS, ALIAS_BUDGET };
 const char *alias_verdict_code(enum alias_verdict v); /* "Errors", "ErrorBudget"; "" for KEEP */
 

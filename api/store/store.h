@@ -134,6 +134,18 @@ int store_alias_rollback(struct api_req *q, const char *model, const char *alias
                          const char *if_match, json_t **out, struct sh_err *err);
 int store_alias_delete(struct api_req *q, const char *model, const char *alias,
                        const char *if_match, json_t **out, struct sh_err *err);
+/* store_alias_count.c. rows: JSON, {alias, generation, version, slice (Unix ms), answered, failed,
+ * met, missed}; each replaces what this API wrote for it. */
+int store_alias_counts(struct db *db, int64_t api, const char *rows, struct sh_err *err);
+/* Removes what is older than the longest window. */
+int store_alias_sweep(struct db *db, struct sh_err *err);
+/* Rows: the aliases that may be rolled back by themselves: id, row version, tenant, model, name,
+ * targets, previous (NULL: none), policy, percentile of the latency target (NULL: none), and sums
+ * of the policy's window: [{"version", "is_current" (of the present assignment), ...}]. */
+int store_alias_cases(struct db *db, struct db_res **out, struct sh_err *err);
+/* Rolls it back by itself. *done: false: somebody changed it meanwhile. */
+int store_alias_return(struct db *db, const char *id, const char *row_version, const char *code,
+                       const char *why, bool *done, struct sh_err *err);
 
 /* store_version.c */
 int store_version_list(struct api_req *q, const char *model, const struct req_page *page,

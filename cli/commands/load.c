@@ -150,15 +150,43 @@ static void say_model(const json_t *j)
             name, json_integer_value(json_object_get(j, "version")));
 }
 
+/* Its aliases that were rolled back by themselves, and why. */
+static int say_aliases(struct cli *c, const char *model, struct sh_err *err)
+{
+    char path[REST_PATH_MAX], name[80], reason[300], at[40];
+    json_t *j = NULL, *a;
+    size_t i;
+    int rc = model_path(path, model, NULL, err);
+
+    if (!rc)
+        rc = rest_get(c, path, REST_TENANT, &j, err);
+    json_array_foreach(json_object_get(j, "aliases"), i, a)
+    {
+        if (!json_is_object(json_object_get(a, "rolled_back")))
+            continue;
+        out_text(a, "name", OUT_TEXT, name, sizeof(name));
+        out_text(a, "rolled_back.at", OUT_TIME, at, sizeof(at));
+        out_text(a, "rolled_back.reason", OUT_TEXT, reason, sizeof(reason));
+        printf(
+            "Its alias %s was rolled back by itself at %s: %s. `shunt get aliases %s` shows what "
+            "it stands for now.\n",
+            name, at, reason, model);
+    }
+    json_decref(j);
+    return rc;
+}
+
 int model_explain(struct cli *c, struct sh_err *err)
 {
     json_t *j = NULL;
     int rc = get_version(c, "placements", &j, err);
 
-    if (!rc && c->output != OUTPUT_TABLE)
+    if (!rc && c->output != OUTPUT_TABLE) {
         rc = out_object(c, j, "state", err);
-    else if (!rc)
+    } else if (!rc) {
         say_model(j);
+        rc = say_aliases(c, sh_json_text(j, "model"), err);
+    }
     json_decref(j);
     return rc;
 }

@@ -7,8 +7,10 @@
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/cache/catalog.h"
+#include "api/infer/alias_count.h"
 #include "api/spec/alias.h"
 #include "api/store/store.h"
+#include "common/clock.h"
 #include "tests/db/db_test.h"
 
 #define V1 "[{\"version\":1,\"weight\":1}]"
@@ -248,6 +250,143 @@ static void the_catalog_follows(void **state)
     catalog_free(c);
 }
 
+/* ---------------------------------------------------------------- rollback by itself */
+
+/* The alias as the catalog has it. */
+static struct cat_alias seen(struct world *w)
+{
+    return (struct cat_alias){
+        .id = number(w->db, "SELECT id FROM model_alias WHERE name = 'stable'"),
+        .generation = number(w->db, "SELECT generation FROM model_alias WHERE name = 'stable'")};
+}
+
+static void count_some(struct world *w, struct alias_counts *c, int64_t version, int rc, int n)
+{
+    const struct cat_alias a = seen(w);
+    struct sh_err err = {0};
+
+    for (int i = 0; i < n; i++)
+        alias_counts_add(c, &a, version, rc, false, false, sh_clock_wall_ms());
+    assert_ok_err(alias_counts_flush(c, w->db, sh_clock_wall_ms(), &err), &err);
+}
+
+static int64_t rolled_back(struct world *w)
+{
+    struct sh_err err = {0};
+
+    assert_ok_err(alias_watch(w->db, &err), &err);
+    return number(w->db, "SELECT count(*) FROM model_alias WHERE rolled_back IS NOT NULL");
+}
+
+static void set_policy(struct world *w, const char *targets)
+{
+    struct store_alias a = {.targets = targets,
+                            .policy = "{\"window_s\": 60, \"min_requests\": 20, "
+                                      "\"error_percent\": 5, \"burn_rate\": 10}"};
+    struct sh_err err = {0};
+
+    assert_ok_err(set_to(w, a, &err), &err);
+}
+
+static void what_fails_goes_back_by_itself_once(void **state)
+{
+    struct world *w = *state;
+    struct alias_counts *a, *b; /* two processes */
+
+    assert_ok(alias_counts_new(&a, NULL));
+    assert_ok(alias_counts_new(&b, NULL));
+    set_policy(w, V1);
+    count_some(w, a, 1, SH_E_TIMEOUT, 30); /* there is nothing to go back to */
+    assert_int_equal(rolled_back(w), 0);
+    set_policy(w, BOTH);
+    count_some(w, a, 2, SH_E_INVALID, 100); /* of the client's doing */
+    count_some(w, a, 2, SH_E_QUOTA, 100);
+    count_some(w, a, 2, SH_E_DEVMEM, 10);
+    count_some(w, a, 2, SH_OK, 1);
+    assert_int_equal(rolled_back(w), 0); /* 11 are too few */
+    count_some(w, b, 2, SH_E_DEVMEM, 10);
+    assert_int_equal(rolled_back(w), 0); /* version 1 failed as often before */
+    count_some(w, b, 1, SH_OK, 1000);
+    assert_int_equal(rolled_back(w), 1);
+    assert_text(w, "SELECT targets::text FROM model_alias", "[{\"weight\": 1, \"version\": 1}]");
+    assert_text(w,
+                "SELECT rolled_back->>'reason_code' || ': ' || (rolled_back->>'reason') FROM "
+                "model_alias",
+                "Errors: version 2 failed 95.2 % of 21 requests, the versions before it 2.9 %; at "
+                "most 5 % more are allowed");
+    assert_int_equal(number(w->db, "SELECT count(*) FROM audit WHERE action = 'alias.rollback' AND "
+                                   "key_id IS NULL"),
+                     1);
+    count_some(w, a, 1, SH_E_DEVMEM, 2000); /* the old one, too: nothing swings */
+    assert_int_equal(rolled_back(w), 1);
+    assert_int_equal(number(w->db, "SELECT count(*) FROM audit WHERE action = 'alias.rollback'"),
+                     1);
+    alias_counts_free(a);
+    alias_counts_free(b);
+}
+
+static void what_was_before_a_promotion_is_not_held_against_it(void **state)
+{
+    struct world *w = *state;
+    struct alias_counts *c;
+
+    assert_ok(alias_counts_new(&c, NULL));
+    set_policy(w, BOTH);
+    count_some(w, c, 1, SH_OK, 100);
+    count_some(w, c, 2, SH_E_IO, 100);
+    set_policy(w, V1);
+    set_policy(w, BOTH); /* it was mended */
+    assert_int_equal(rolled_back(w), 0);
+    count_some(w, c, 2, SH_OK, 100);
+    assert_int_equal(rolled_back(w), 0);
+    count_some(w, c, 2, SH_E_IO, 10);
+    assert_int_equal(rolled_back(w), 1);
+    alias_counts_free(c);
+}
+
+static void a_target_that_is_missed_counts_with_its_percentile(void **state)
+{
+    struct world *w = *state;
+    struct cat_alias a;
+    struct alias_counts *c;
+
+    run(w->db, "INSERT INTO slo (model_id, latency_ms, percentile) VALUES (1, 20, 99)");
+    assert_ok(alias_counts_new(&c, NULL));
+    set_policy(w, V1);
+    set_policy(w, BOTH);
+    a = seen(w);
+    for (int i = 0; i < 200; i++) {
+        alias_counts_add(c, &a, 1, SH_OK, true, true, sh_clock_wall_ms());
+        alias_counts_add(c, &a, 2, i % 9 ? SH_OK : SH_E_SLO, true, i % 9 != 0, sh_clock_wall_ms());
+    }
+    assert_ok(alias_counts_flush(c, w->db, sh_clock_wall_ms(), NULL));
+    assert_int_equal(rolled_back(w), 1); /* 11.5 times; refusals for the target are no failures */
+    assert_text(w, "SELECT rolled_back->>'reason_code' FROM model_alias", "ErrorBudget");
+    alias_counts_free(c);
+}
+
+static void counts_go_with_the_alias_and_old_ones_are_removed(void **state)
+{
+    struct world *w = *state;
+    struct alias_counts *c;
+    struct cat_alias a;
+
+    assert_ok(alias_counts_new(&c, NULL));
+    put(w, V1);
+    a = seen(w);
+    count_some(w, c, 1, SH_OK, 1);
+    run(w->db, "INSERT INTO alias_count SELECT alias_id, generation, 2, now() - interval '25 h', "
+               "api, 1, 1, 1, 1 FROM alias_count");
+    assert_ok(store_alias_sweep(w->db, NULL));
+    assert_int_equal(number(w->db, "SELECT count(*) FROM alias_count"), 1);
+    run(w->db, "DELETE FROM model_alias");
+    assert_int_equal(number(w->db, "SELECT count(*) FROM alias_count"), 0);
+    alias_counts_add(c, &a, 1, SH_OK, false, false, sh_clock_wall_ms()); /* it was on its way */
+    assert_ok(alias_counts_flush(c, w->db, sh_clock_wall_ms(), NULL));
+    assert_int_equal(number(w->db, "SELECT count(*) FROM alias_count"), 0);
+    alias_counts_free(c);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -259,6 +398,10 @@ int main(void)
         TEST(a_version_that_is_named_stays_and_one_before_may_go),
         TEST(a_model_and_a_tenant_go_with_their_aliases),
         TEST(the_catalog_follows),
+        TEST(what_fails_goes_back_by_itself_once),
+        TEST(what_was_before_a_promotion_is_not_held_against_it),
+        TEST(a_target_that_is_missed_counts_with_its_percentile),
+        TEST(counts_go_with_the_alias_and_old_ones_are_removed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -249,5 +249,78 @@ class Aliases(Story):
         self.assertEqual([r["action"] for r in rows], ["alias.rollback", "alias.promote", "alias.promote"])
 
 
+class ByItself(Story):
+    """Version 1 takes a millisecond, version 2 a quarter of a second; a request without a limit has 100 ms."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System("--workers=2", REQUEST_TIMEOUT_MS="100")
+        cls.addClassCleanup(s.stop)
+        cls.key = s.tenant("vision")
+
+    def ask_until(self, what, model, done):
+        """Requests, as they come elsewhere, until it is so; their answers."""
+        body = json.dumps({"inputs": [{"name": "x", "shape": [1, 512], "datatype": "FP32", "data": [0.1] * 512}]})
+        c = http.client.HTTPConnection("127.0.0.1", self.s.port, timeout=WAIT_S)
+        got = collections.Counter()
+
+        def ask():
+            for _ in range(10):
+                c.request("POST", "/v2/models/%s/infer" % model, body, {
+                    "Authorization": "Bearer " + self.key, "Content-Type": "application/json"})
+                r = c.getresponse()
+                said = json.loads(r.read())
+                got[r.status, said.get("model_version")] += 1
+            return done()
+        try:
+            until(what, ask)
+        finally:
+            c.close()
+        return got
+
+    def canary(self, model, layers, **rule):
+        """Half of the requests for version 2, which has so many layers."""
+        for n in (1, layers):
+            self.s.push(self.key, model, onnx.chain(n, 512), max_batch=1)
+        at = "/api/v1/models/%s/aliases/stable" % model
+        for targets in ([{"version": 1}], [{"version": 1}, {"version": 2}]):
+            r = self.s.call("PUT", at, {"targets": targets, "rollback": {
+                "window_s": 600, "min_requests": 20, **rule}}, self.key)
+            self.assertEqual(r.status, 200, r)
+        return lambda: (a := self.s.call("GET", at, key=self.key).json)["rolled_back"] and a
+
+    def is_told(self, model, code):
+        """By the alias, the model, the audit log, a metric, the log and in words."""
+        s = self.s
+        model_of = s.call("GET", "/api/v1/models/" + model, key=self.key).json
+        self.assertEqual(model_of["aliases"][0]["rolled_back"]["reason_code"], code)
+        audit = s.call("GET", "/api/v1/audit?action=alias.rollback&resource=model/%s/aliases/stable" % model,
+                       key=s.admin).json["items"]
+        self.assertEqual([(a["actor"], a["tenant"]) for a in audit], [(None, "vision")])
+        self.assertEqual(s.metrics("api")['shunt_alias_rollbacks_total{tenant="vision",model="%s"}' % model], 1)
+        self.assertEqual(len([line for line in s.logged("api", "alias.rolled_back") if " model=%s " % model in line]), 1)
+        self.assertIn("was rolled back by itself", s.cli("-n", "vision", "explain", model).decode())
+
+    def test_a_canary_that_fails(self):
+        rolled = self.canary("fails", 9000)
+        got = self.ask_until("it is rolled back", "fails", rolled)
+        self.assertGreater(got[504, None], 5, got)
+        a = rolled()
+        self.assertEqual([a["targets"], a["previous"]], [[{"version": 1, "weight": 1}], None])
+        self.assertEqual(a["rolled_back"]["from"], [{"version": 1, "weight": 1}, {"version": 2, "weight": 1}])
+        self.assertRegex(a["rolled_back"]["reason"], r"version 2 failed 100\.0 % of \d+ requests")
+        self.is_told("fails", "Errors")
+        got = self.ask_until("more requests", "fails", lambda: True)
+        self.assertEqual(set(got), {(200, "1")}, got)
+
+    def test_a_canary_that_misses_its_target(self):
+        rolled = self.canary("slow", 2500, error_percent=0, burn_rate=1)
+        r = self.s.call("PUT", "/api/v1/models/slow/slo", {"latency_ms": 15, "percentile": 50}, self.key)
+        self.assertEqual(r.status, 200, r)
+        self.ask_until("it is rolled back", "slow", rolled)
+        self.assertRegex(rolled()["rolled_back"]["reason"], r"version 2 missed the latency target in \d+ of \d+ requ")
+        self.is_told("slow", "ErrorBudget")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -98,6 +98,7 @@ class Prometheus(Story):
                 with open(os.path.join(DIGITS, d + ".safetensors"), "rb") as f:
                     cls.s.push_data(cls.key[t], d, f.read())
         cls.slo(60000)
+        cls.alias("digits", 1)
         cls.job = cls.train("demo", checkpoint_interval_ms=500)
         for t in cls.key:
             cls.threads.append(threading.Thread(target=cls.ask, args=(t,)))
@@ -121,6 +122,14 @@ class Prometheus(Story):
         """The database may be just coming back."""
         until("the target is set", lambda: cls.s.call("PUT", "/api/v1/models/digits/slo", {
             "latency_ms": ms, "on_miss": "reject"}, cls.key["demo"]).status == 200)
+
+    @classmethod
+    def alias(cls, model, *versions):
+        """It goes back by itself where a version misses its target more often than the one before."""
+        r = cls.s.call("PUT", "/api/v1/models/%s/aliases/watched" % model, {
+            "targets": [{"version": v} for v in versions],
+            "rollback": {"min_requests": 10, "error_percent": 0, "burn_rate": 1}}, cls.key["lab"])
+        assert r.status == 200, r
 
     @classmethod
     def train(cls, tenant, **spec):
@@ -274,6 +283,20 @@ class Prometheus(Story):
                 time.sleep(0.3)
         until("requests are answered", lambda: self.query(
             'sum(increase(shunt_requests_total{outcome="ok"}[10s]))')[0][1] > 0)
+
+    def test_4_a_version_that_misses_its_target(self):
+        with self.fires("ShuntAliasRolledBack") as undo:
+            net = zoo("digits-cnn")
+            for version in (1, 2):
+                self.s.push(self.key["lab"], "turned", net, max_batch=8)
+                self.alias("turned", version)
+            self.s.call("PUT", "/api/v1/models/turned/slo", {"latency_ms": 0.001, "percentile": 50}, self.key["lab"])
+            dtype, shape, raw = self.samples
+            client = Client(self.s.port, self.key["lab"])
+            undo.callback(client.close)
+            for _ in range(20):
+                client.infer("turned/versions/watched", {"x": (dtype.replace("F32", "FP32"), [1, *shape[1:]],
+                                                               raw[:len(raw) // shape[0]])})
 
     def make_hot(self, degrees):
         with open(self.heat, "w") as f:
