@@ -80,7 +80,7 @@ parts_shunt-run       := runtime/run
 parts_shunt-simulate  :=
 parts_shunt-zoo       := zoo
 libs_shunt            := -lcurl -lpq -lturbojpeg -lpng16 -lz
-libs_shunt-api        := -lmicrohttpd -lpq -lz
+libs_shunt-api        := -lmicrohttpd -lnghttp2 -lprotobuf-c -lpq -lz
 libs_shunt-scheduler  := -lmicrohttpd -lpq
 libs_shunt-executor   := -lmicrohttpd -lcurl -ldl
 libs_shunt-worker     := -lseccomp -ldl
@@ -91,7 +91,7 @@ libs_shunt-zoo        := -lprotobuf-c
 lab_shunt-executor    := tests/lab
 lab_shunt-worker      := tests/lab/worker
 uses_shunt            :=
-uses_shunt-api        :=
+uses_shunt-api        := $(BUILD)/gen/inference.pb-c.o
 uses_shunt-scheduler  :=
 uses_shunt-executor   := $(BUILD)/runtime/group.o $(BUILD)/runtime/model/kept.o $(device)
 uses_shunt-worker     := $(model) $(device)
@@ -119,7 +119,7 @@ db_uses   = $(addprefix $(BUILD)/,$(call db_line,uses,$(1)))
 $(common): $(call obj,common)
 $(model): $(call obj,runtime/model) $(BUILD)/gen/onnx.pb-c.o
 $(device): $(call obj,runtime/device)
-$(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-api)))
+$(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-api))) $(uses_shunt-api)
 $(BUILD)/libscheduler.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-scheduler)))
 $(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,$(parts_shunt)))
 $(BUILD)/libsimulate.a: $(filter-out %/main.o,$(call obj,simulate)) $(replaces)
@@ -140,14 +140,19 @@ $(BUILD)/common/db_schema.o: CFLAGS += -DMIGRATIONS=$(words $(MIGRATIONS))
 $(BUILD)/common/db_schema.o: $(MIGRATIONS)
 $(BUILD)/common/conf.o: CFLAGS += -DSHUNT_VERSION='"$(VERSION)"'
 
-# onnx.proto comes from Debian's libonnx-dev; the generated code is never committed.
+# onnx.proto comes from Debian's libonnx-dev, the other is ours; the generated code is never committed.
 $(BUILD)/gen/onnx.pb-c.c: /usr/include/onnx/onnx.proto
 	$(Q)mkdir -p $(@D)
 	$(Q)protoc-c --proto_path=/usr/include/onnx --c_out=$(@D) $<
-$(BUILD)/gen/onnx.pb-c.h: $(BUILD)/gen/onnx.pb-c.c
-$(BUILD)/gen/onnx.pb-c.o: $(BUILD)/gen/onnx.pb-c.c
+$(BUILD)/gen/inference.pb-c.c: api/grpc/inference.proto
+	$(Q)mkdir -p $(@D)
+	$(Q)protoc-c --proto_path=api/grpc --c_out=$(@D) $<
+$(BUILD)/gen/%.pb-c.h: $(BUILD)/gen/%.pb-c.c
+	@:
+$(BUILD)/gen/%.pb-c.o: $(BUILD)/gen/%.pb-c.c
 	$(Q)$(CC) -std=c11 -O2 -g -fPIC -I$(BUILD)/gen $(SANFLAGS) -c $< -o $@
 $(call obj,runtime/model) $(call obj,zoo): | $(BUILD)/gen/onnx.pb-c.h
+$(call obj,api/grpc) $(BUILD)/tests/unit/test_grpc.o: | $(BUILD)/gen/inference.pb-c.h
 
 $(BIN): $(BUILD)/bin/%: $$(call obj,$$(parts_$$*)) $$(uses_$$*) $(common)
 	$(Q)mkdir -p $(@D)

@@ -8,6 +8,7 @@
 #include "api/console/console.h"
 #include "api/files/blobs.h"
 #include "api/files/upload.h"
+#include "api/grpc/grpc.h"
 #include "api/http/http.h"
 #include "api/http/http_tls.h"
 #include "api/infer/alias_count.h"
@@ -46,6 +47,7 @@ struct daemon {
     struct api api;
     struct tls *tls;
     struct http *http;
+    struct grpc *grpc;
     struct refresh *refresh;
     struct blobs *blobs;
     struct sh_metrics_http *metrics;
@@ -191,6 +193,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
         rc = tls_start(c, &d->tls, err);
     if (!rc)
         rc = http_start(a, &REQUEST_STEPS, d->tls, &d->http, err);
+    if (!rc)
+        rc = grpc_start(a, &REQUEST_STEPS, d->tls, &d->grpc, err);
     return rc;
 }
 
@@ -205,6 +209,7 @@ static void stop_parts(struct daemon *d)
     pool_stop(a->bulk);
     watch_stop(a->watch); /* wakes every stream */
     http_stop(d->http);
+    grpc_stop(d->grpc);
     tls_free(d->tls);
     watch_free(a->watch);
     pool_free(a->ctl);
@@ -230,6 +235,11 @@ static void stop_parts(struct daemon *d)
     openapi_free(a->openapi);
 }
 
+static int n_active(const struct daemon *d)
+{
+    return http_active(d->http) + grpc_active(d->grpc);
+}
+
 static void on_tick(struct sh_loop *l, void *arg)
 {
     struct daemon *d = arg;
@@ -240,7 +250,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         blobs_tick(d->blobs);
         return;
     }
-    if (http_active(d->http) == 0 || sh_clock_ns() >= d->drain_until_ns)
+    if (n_active(d) == 0 || sh_clock_ns() >= d->drain_until_ns)
         sh_loop_stop(l);
 }
 
@@ -254,8 +264,9 @@ static void on_term(struct sh_loop *l, void *arg)
     }
     atomic_store(&d->api.stopping, true);
     http_quiesce(d->http);
+    grpc_quiesce(d->grpc);
     d->drain_until_ns = sh_clock_ns() + SH_S(SH_CONF_NOW(d->api.conf->drain_s));
-    SH_INFO("api.draining", "requests=%d", http_active(d->http));
+    SH_INFO("api.draining", "requests=%d", n_active(d));
     sh_timer_set(d->tick, 0);
 }
 
@@ -267,18 +278,27 @@ static void on_hup(struct sh_loop *l, void *arg)
     tls_reload(d->tls);
 }
 
+static void fit(int64_t *most, int64_t room, const char *option)
+{
+    if (*most <= room)
+        return;
+    SH_WARN("api.descriptors",
+            "option=%s value=%lld room=%lld msg=\"the limit of open files leaves room for fewer "
+            "connections; raise it (ulimit -Hn, LimitNOFILE=)\"",
+            option, (long long)*most, (long long)room);
+    *most = room;
+}
+
 /* A connection is a descriptor, and the database, uploads and executors need some too. */
 static void fit_connections(struct api_conf *c)
 {
     const int64_t room = SH_MAX(sh_raise_open_files() - OTHER_DESCRIPTORS, 16);
+    const bool grpc = c->grpc_listen && c->grpc_listen[0];
 
-    if (c->max_connections <= room)
-        return;
-    SH_WARN("api.descriptors",
-            "max_connections=%lld room=%lld msg=\"the limit of open files leaves room for fewer "
-            "connections; raise it (ulimit -Hn, LimitNOFILE=)\"",
-            (long long)c->max_connections, (long long)room);
-    c->max_connections = room;
+    if (grpc)
+        fit(&c->grpc_max_connections, SH_MAX(room / 4, 8), "grpc-max-connections");
+    fit(&c->max_connections, grpc ? SH_MAX(room - c->grpc_max_connections, 16) : room,
+        "max-connections");
 }
 
 static int serve_api(struct daemon *d, struct sh_err *err)
@@ -302,9 +322,11 @@ static int serve_api(struct daemon *d, struct sh_err *err)
         if (http_admin_port(d->http))
             SH_INFO("api.admin_ready", "listen=\"%s\" port=%d", c->admin_listen,
                     http_admin_port(d->http));
+        if (grpc_port(d->grpc))
+            SH_INFO("api.grpc_ready", "listen=\"%s\" port=%d", c->grpc_listen, grpc_port(d->grpc));
         SH_INFO("api.ready", "listen=\"%s\" port=%d", c->listen, http_port(d->http));
         rc = sh_loop_run(d->loop, err);
-        SH_INFO("api.stopping", "requests=%d", http_active(d->http));
+        SH_INFO("api.stopping", "requests=%d", n_active(d));
     }
     stop_parts(d);
     sh_timer_del(d->tick);

@@ -15,6 +15,9 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPT_STR(ST, admin_listen, "admin-listen", "", 0,
                "second address and port, for operators; if set, --listen refuses admin keys and "
                "admin routes; empty = one address for all"),
+    SH_OPT_STR(ST, grpc_listen, "grpc-listen", "", 0,
+               "address and port of the inference protocol over gRPC, usually port 8001; empty = "
+               "off"),
     SH_OPT_STR(ST, metrics_addr, "metrics-addr", "127.0.0.1:9101", 0,
                "address and port of /metrics; empty = off"),
     SH_OPT_STR(ST, db_url, "db-url", "postgresql:///shunt", SH_CONF_SECRET,
@@ -63,7 +66,7 @@ static const struct sh_conf_opt OPTS[] = {
                  "largest model file, bytes"),
     SH_OPT_BYTES(ST, max_dataset_bytes, "max-dataset-bytes", "64G", 4096, 1e14, 0,
                  "largest dataset file, bytes"),
-    SH_OPT_INT(ST, threads, "threads", 2, 1, 64, 0, "HTTP threads"),
+    SH_OPT_INT(ST, threads, "threads", 2, 1, 64, 0, "HTTP threads, and as many of gRPC"),
     SH_OPT_INT(ST, db_threads, "db-threads", 4, 1, 64, 0,
                "threads for the control plane, each with a database connection"),
     SH_OPT_INT(ST, bulk_threads, "bulk-threads", 2, 1, 64, 0,
@@ -81,6 +84,11 @@ static const struct sh_conf_opt OPTS[] = {
                SH_CONF_LIVE,
                "open HTTP connections whose last request had the same key, except admin keys; "
                "beyond that 429; 0 = no limit"),
+    SH_OPT_INT(ST, grpc_max_connections, "grpc-max-connections", 1024, 1, 1000000, 0,
+               "open gRPC connections; when they run out, connections without a key and idle ones "
+               "are closed for new ones"),
+    SH_OPT_INT(ST, grpc_streams, "grpc-streams", 256, 1, 65536, 0,
+               "calls at a time on one gRPC connection; a client's further ones wait with it"),
     SH_OPT_INT(ST, idle_timeout_s, "idle-timeout-s", 60, 1, 3600, 0,
                "close a connection that transfers nothing for this long, s"),
     SH_OPT_INT(ST, header_timeout_s, "header-timeout-s", 90, 2, 3600, SH_CONF_LIVE,
@@ -129,7 +137,7 @@ static const struct sh_conf_opt OPTS[] = {
 
 const struct sh_conf_table API_CONF_TABLE = {
     .program = "shunt-api",
-    .purpose = "Serves the inference protocol and the control plane over HTTP.",
+    .purpose = "Serves the inference protocol over HTTP and gRPC, and the control plane over HTTP.",
     .opts = OPTS,
     .n_opts = SH_ARRAY_LEN(OPTS),
     .struct_bytes = sizeof(ST),

@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 struct api_conf {
-    char *listen, *admin_listen, *metrics_addr, *db_url, *scheduler, *name, *state_dir, *log_level;
+    char *listen, *admin_listen, *grpc_listen, *metrics_addr, *db_url, *scheduler, *name,
+        *state_dir, *log_level;
     char *docs_dir; /* "": where a build or a package has it */
     char *admin_key_file, *executor_key_file, *tls_cert, *tls_key, *tls_min_version, *cors_origins,
         *client_shm;
@@ -19,6 +20,7 @@ struct api_conf {
     int64_t max_model_bytes, max_dataset_bytes;
     int64_t threads, db_threads, bulk_threads, db_queue;
     int64_t max_connections, max_connections_per_ip, max_connections_per_key;
+    int64_t grpc_max_connections, grpc_streams;
     int64_t idle_timeout_s, header_timeout_s;
     int64_t upload_min_rate, upload_grace_s, max_inflight, infer_timeout_ms, import_timeout_s;
     int64_t max_streams, max_tenant_streams, max_uploads, max_tenant_uploads, max_waits;

@@ -233,6 +233,11 @@ static bool request_has_key(const struct api_req *q)
     return auth_check(q->api->auth, q->h.authorization, NULL, &who, NULL) == SH_OK;
 }
 
+static void request_abandon(struct api_req *q)
+{
+    infer_abandon(q->infer);
+}
+
 static void request_settle(struct api_req *q, int rc)
 {
     infer_settle(q->infer, rc);
@@ -245,7 +250,7 @@ static void request_close(struct api_req *q)
     explain_free(q->explain);
 }
 
-const struct http_steps REQUEST_STEPS = {
+const struct api_steps REQUEST_STEPS = {
     .route = request_route,
     .auth = request_auth,
     .begin = request_begin,
@@ -253,6 +258,7 @@ const struct http_steps REQUEST_STEPS = {
     .piece = request_piece,
     .flush = upload_flush,
     .has_key = request_has_key,
+    .abandon = request_abandon,
     .settle = request_settle,
     .close = request_close,
 };

@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
     gcc make pkg-config ca-certificates git
-    libmicrohttpd-dev libjansson-dev libpq-dev libgnutls28-dev libcurl4-openssl-dev
+    libmicrohttpd-dev libnghttp2-dev libjansson-dev libpq-dev libgnutls28-dev libcurl4-openssl-dev
     libdnnl-dev libonnx-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler libseccomp-dev
     libturbojpeg0-dev libpng-dev zlib1g-dev
 )

@@ -1,7 +1,7 @@
 /* waiters.c - see waiters.h. */
 #include "api/cache/waiters.h"
 
-#include "api/http/http.h"
+#include "api/request/front.h"
 #include "common/mem.h"
 
 #include <pthread.h>
@@ -84,7 +84,7 @@ void waiters_wake(struct waiters *w)
     /* Who is woken may add itself again meanwhile: that one waits for the next change. */
     for (; (n = take_waiters(w, some, left)) > 0; left -= n)
         for (size_t i = 0; i < n; i++)
-            http_wake(some[i]);
+            req_wake(some[i]);
 }
 
 void waiters_close(struct waiters *w)

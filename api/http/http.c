@@ -85,7 +85,7 @@ static int start_threads(struct http_door *d, unsigned n_threads, unsigned max_c
     return rc;
 }
 
-int http_start(struct api *a, const struct http_steps *steps, struct tls *tls, struct http **out,
+int http_start(struct api *a, const struct api_steps *steps, struct tls *tls, struct http **out,
                struct sh_err *err)
 {
     const struct api_conf *c = a->conf;
@@ -169,7 +169,7 @@ void http_stop(struct http *h)
 
 /* The handler suspends, then sets ASLEEP; we set DONE. Whoever comes second resumes, so that a
  * wake-up before the suspension is not lost and none happens twice. */
-void http_wake(struct api_req *q)
+static void http_wake(struct api_req *q)
 {
     struct http_req *r = (struct http_req *)q;
     struct http_thread *t = r->thread;
@@ -180,10 +180,12 @@ void http_wake(struct api_req *q)
     }
 }
 
-int http_fd(const struct api_req *q)
+static int http_fd(const struct api_req *q)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         ((const struct http_req *)q)->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
 
     return info ? (int)info->connect_fd : -1;
 }
+
+const struct api_front HTTP_FRONT = {.wake = http_wake, .fd = http_fd};

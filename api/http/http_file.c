@@ -46,7 +46,7 @@ static void read_reply_piece(struct pool_task *t, struct db *db)
         SH_FAIL(&err, SH_E_IO, "a file that is being sent was cut");
     if (err.rc)
         sh_log_err(SH_LOG_ERROR, "http.file", &err);
-    http_wake(&f->r->q); /* f must not be touched any more */
+    req_wake(&f->r->q); /* f must not be touched any more */
 }
 
 static ssize_t on_bytes(void *cls, uint64_t pos, char *buf, size_t max)

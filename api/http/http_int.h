@@ -8,6 +8,7 @@
 #include "api/request/pool.h"
 #include "api/request/route.h"
 #include "api/request/slab.h"
+#include "api/request/stage.h"
 #include "common/buf.h"
 
 #include <microhttpd.h>
@@ -86,7 +87,7 @@ struct http_door { /* an address that we listen on */
 
 struct http {
     struct api *api;
-    const struct http_steps *steps;
+    const struct api_steps *steps;
     struct tls *tls; /* NULL: no TLS */
     struct http_door front, admin;
     atomic_int n_active;
@@ -102,7 +103,7 @@ enum http_phase { PH_NEW, PH_AUTH, PH_BEGIN, PH_BODY, PH_UNPACK, PH_MAIN, PH_REP
 enum { WAKE_NONE, WAKE_ASLEEP, WAKE_DONE };
 
 struct http_req {
-    struct api_req q; /* first: http_wake() gets a pointer to it */
+    struct api_req q; /* first: HTTP_FRONT gets a pointer to it */
     struct http *http;
     struct http_thread *thread;   /* the only thread on which the library calls us */
     struct http_req *next, *prev; /* on thread->heads, while is_head */
@@ -111,10 +112,7 @@ struct http_req {
     char *raw_uri; /* OWNED */
     enum http_phase phase;
     atomic_int wake; /* WAKE_*: meeting point of the one who suspends and the one who wakes */
-    struct pool_task task;
-    api_fn *pool_fn;
-    bool has_result; /* a stage ran on the pool and returned stage_rc */
-    int stage_rc;
+    struct stage stage;
     int rc; /* the result of the request */
     struct sh_err err;
     struct framing framing;
@@ -131,6 +129,7 @@ struct http_req {
     int status;   /* of the reply; 0: none was sent */
 };
 
+extern const struct api_front HTTP_FRONT; /* http.c */
 /* http_thread.c: a server on door->fd with a limit of connections, and the thread that runs it. t
  * is zeroed. Call stop() after a failed start() too; set door->http->stopped first. */
 int http_thread_start(struct http_thread *t, struct http_door *door, unsigned max_connections,
@@ -147,7 +146,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
 void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn);
 void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
                   enum MHD_RequestTerminationCode code);
-/* Suspends the connection until http_wake(), which may have come before. */
+/* Suspends the connection until req_wake(), which may have come before. */
 void http_fall_asleep(struct http_req *r);
 /* http_coded.c: the body of r is compressed; it is unpacked when it is complete. */
 int coded_begin(struct http_req *r, struct sh_err *err); /* checks that there is room for it */

@@ -88,6 +88,8 @@ void *http_on_uri(void *cls, const char *uri, struct MHD_Connection *conn)
     r->thread = t;
     r->conn = conn;
     r->q.api = r->http->api;
+    r->q.front = &HTTP_FRONT;
+    r->stage = (struct stage){.q = &r->q, .err = &r->err};
     r->q.takes_admins = door->is_admin || door->http->admin.fd < 0;
     r->tcp = info ? info->socket_context : NULL;
     r->q.start_ns = sh_clock_ns();
@@ -231,46 +233,11 @@ static int open_request(struct http_req *r, const char *method, const char *vers
     return rc;
 }
 
-static void run_on_pool(struct pool_task *t, struct db *db)
-{
-    struct http_req *r = (struct http_req *)((char *)t - offsetof(struct http_req, task));
-    int rc;
-
-    r->q.db = db;
-    {
-        SH_LOG_SCOPE(.tenant = r->q.tenant[0] ? r->q.tenant : NULL);
-        rc = r->pool_fn(&r->q, &r->err);
-    }
-    if (rc == API_WAIT)
-        return; /* someone else wakes it, perhaps has already: r must not be touched */
-    r->stage_rc = rc;
-    r->has_result = true;
-    http_wake(&r->q);
-}
-
-static int pool_run(struct http_req *r, api_fn *fn, struct pool *pool)
-{
-    int rc;
-
-    r->pool_fn = fn;
-    r->task.run = run_on_pool;
-    r->task.owner = r->q.who.key_id[0] ? r->q.who.tenant_id : POOL_STRANGER;
-    rc = pool_submit(pool, &r->task, &r->err);
-    return rc ? rc : API_WAIT;
-}
-
 static int stage(struct http_req *r, api_fn *fn, bool here, struct pool *pool)
 {
-    int rc;
-
-    r->q.db = NULL;
-    if (r->has_result) {
-        r->has_result = false;
-        return r->stage_rc;
-    }
-    atomic_store(&r->wake, WAKE_NONE);
-    rc = here ? fn(&r->q, &r->err) : API_AGAIN;
-    return rc == API_AGAIN ? pool_run(r, fn, pool) : rc;
+    if (!r->stage.has_result)
+        atomic_store(&r->wake, WAKE_NONE);
+    return stage_run(&r->stage, fn, here, pool);
 }
 
 void http_fall_asleep(struct http_req *r)
@@ -390,10 +357,7 @@ static enum MHD_Result req_advance(struct http_req *r, const char *method, const
         return MHD_YES;
     }
     if (!rc && r->phase == PH_BODY) {
-        if (r->has_result) { /* of the last piece of a file */
-            r->has_result = false;
-            rc = r->stage_rc;
-        }
+        stage_take(&r->stage, &rc); /* of the last piece of a file */
         r->phase = r->q.is_packed ? PH_UNPACK : PH_MAIN;
     }
     if (!rc && r->phase == PH_UNPACK) {
@@ -437,10 +401,7 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
 {
     size_t n = *size;
 
-    if (r->has_result) { /* a full buffer was written to disk meanwhile */
-        r->has_result = false;
-        r->rc = r->stage_rc;
-    }
+    stage_take(&r->stage, &r->rc); /* a full buffer was written to disk meanwhile */
     *size = 0;
     if (r->rc) {
         r->discarded += n;
@@ -450,7 +411,7 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
     if (r->rc != API_AGAIN)
         return MHD_YES;
     atomic_store(&r->wake, WAKE_NONE);
-    r->rc = pool_run(r, r->http->steps->flush, r->http->api->bulk);
+    r->rc = stage_submit(&r->stage, r->http->steps->flush, r->http->api->bulk);
     if (r->rc != API_WAIT)
         return MHD_YES;
     r->rc = SH_OK;

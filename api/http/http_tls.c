@@ -48,7 +48,8 @@ struct tls {
     const struct api_conf *conf;
     pthread_mutex_t lock; /* now, and counts of references */
     struct pair *now;
-    struct stamp seen[2], tried[2]; /* at the last look; when they were last read */
+    struct stamp seen[2], tried[2];        /* at the last look; when they were last read */
+    gnutls_certificate_credentials_t cred; /* that ask on_handshake() */
     int64_t look_ns;
 };
 
@@ -257,6 +258,10 @@ int tls_start(const struct api_conf *conf, struct tls **out, struct sh_err *err)
     t->conf = conf;
     pthread_mutex_init(&t->lock, NULL);
     rc = cert_load(t, err);
+    if (!rc && gnutls_certificate_allocate_credentials(&t->cred) < 0)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate TLS");
+    if (!rc)
+        gnutls_certificate_set_retrieve_function3(t->cred, on_handshake);
     if (rc) {
         tls_free(t);
         return rc;
@@ -269,6 +274,8 @@ void tls_free(struct tls *t)
 {
     if (!t)
         return;
+    if (t->cred)
+        gnutls_certificate_free_credentials(t->cred);
     pair_free(t->now);
     pthread_mutex_destroy(&t->lock);
     free(t);
@@ -303,6 +310,31 @@ void tls_attach(struct tls *t, struct MHD_Connection *conn)
 
     if (info)
         gnutls_session_set_ptr(info->tls_session, t);
+}
+
+int tls_session(struct tls *t, int fd, struct gnutls_session_int **out, struct sh_err *err)
+{
+    static const char H2[] = "h2";
+    const gnutls_datum_t names[] = {{(unsigned char *)(uintptr_t)H2, sizeof(H2) - 1}};
+    gnutls_session_t s = NULL;
+    int e = gnutls_init(&s, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL);
+
+    *out = NULL;
+    if (e >= 0)
+        e = gnutls_priority_set_direct(s, priority_of(t->conf->tls_min_version), NULL);
+    if (e >= 0)
+        e = gnutls_credentials_set(s, GNUTLS_CRD_CERTIFICATE, t->cred);
+    if (e >= 0)
+        e = gnutls_alpn_set_protocols(s, names, 1, GNUTLS_ALPN_MANDATORY);
+    if (e < 0) {
+        if (s)
+            gnutls_deinit(s);
+        return SH_FAIL(err, SH_E_NOMEM, "could not start TLS: %s", gnutls_strerror(e));
+    }
+    gnutls_session_set_ptr(s, t);
+    gnutls_transport_set_int(s, fd);
+    *out = s;
+    return SH_OK;
 }
 
 void tls_send_last(struct MHD_Connection *conn, const char *text, size_t n)

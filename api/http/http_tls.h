@@ -12,6 +12,7 @@
 
 struct MHD_Connection;
 struct MHD_OptionItem;
+struct gnutls_session_int;
 struct tls;
 
 /* *out: OWNED, tls_free(); NULL if the options name no certificate. KEEPS conf. */
@@ -23,6 +24,9 @@ void tls_options(const struct tls *t, struct MHD_OptionItem *out);
 void tls_attach(struct tls *t, struct MHD_Connection *conn); /* t: NULL is allowed */
 /* On the connection's own thread: sends the last text on it. */
 void tls_send_last(struct MHD_Connection *conn, const char *text, size_t n);
+/* A session of HTTP/2 on a connected socket, for a server without the library. *out: OWNED,
+ * gnutls_deinit(). */
+int tls_session(struct tls *t, int fd, struct gnutls_session_int **out, struct sh_err *err);
 /* Checks --tls-min-version; only this file knows the versions. Fails: SH_E_INVALID. */
 int tls_version_check(const char *name, struct sh_err *err);
 void tls_tick(struct tls *t);   /* a few times a second; NULL is allowed */

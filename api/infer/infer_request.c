@@ -4,12 +4,12 @@
 #include "api/api.h"
 #include "api/cache/rate.h"
 #include "api/handlers.h"
-#include "api/http/http.h"
 #include "api/infer/alias_count.h"
 #include "api/infer/link.h"
 #include "api/infer/slo_count.h"
 #include "api/infer/stats.h"
 #include "api/infer/v2.h"
+#include "api/request/front.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/mem.h"
@@ -66,7 +66,7 @@ void infer_complete(struct infer *i, const struct infer_result *r)
     }
     pthread_mutex_unlock(&i->lock);
     if (wake)
-        http_wake(wake);
+        req_wake(wake);
 }
 
 static void trace_request(const struct infer *i, int rc, int64_t now)
@@ -114,6 +114,19 @@ void infer_settle(struct infer *i, int rc)
     sh_metric_set(M_shunt_slo_objective_ratio, SH_LABELS(i->tenant, i->v->model),
                   i->v->slo_percentile / 100);
     slo_counts_add(i->api->slo, i->v->model_id, slo, ns, sh_clock_wall_ms());
+}
+
+void infer_abandon(struct infer *i)
+{
+    bool done = true;
+
+    if (i) {
+        pthread_mutex_lock(&i->lock);
+        done = i->done;
+        pthread_mutex_unlock(&i->lock);
+    }
+    if (!done)
+        link_cancel(i->api->link, i);
 }
 
 void infer_close(struct infer *i)
@@ -283,7 +296,7 @@ int infer_begin(struct api_req *q, struct sh_err *err)
     pthread_mutex_init(&i->lock, NULL);
     i->api = q->api;
     i->q = q;
-    i->fd = http_fd(q);
+    i->fd = req_fd(q);
     i->begin_ns = q->start_ns;
     sh_strlcpy(i->tenant, q->tenant, sizeof(i->tenant));
     sh_strlcpy(i->id, q->request_id, sizeof(i->id));

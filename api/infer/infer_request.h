@@ -68,7 +68,7 @@ struct infer {
     const struct cat_alias *alias; /* that chose it; BORROWED from the table; NULL: none */
     char tenant[64];
     char id[72];                          /* of the request, as the client knows it */
-    int fd;                               /* of the connection */
+    int fd;                               /* of the connection, or -1: req_fd() */
     int64_t begin_ns, body_ns, answer_ns; /* first line; body complete; result here */
     size_t body_bytes, header_bytes, received;
     struct slab_slot *body, *brought, *outputs;
@@ -88,6 +88,8 @@ int infer_piece(struct api_req *q, const char *data, size_t n, struct sh_err *er
 /* Counts it, once; rc: what the client will be told. NULL is allowed. Whoever has the reply finds
  * the request in statistics, metrics and the attainment of its target. */
 void infer_settle(struct infer *i, int rc);
+/* Its client has left: the answer comes at once, unless it is there already. NULL is allowed. */
+void infer_abandon(struct infer *i);
 void infer_close(struct infer *i); /* NULL is allowed; the request's reference */
 
 /* For link.c. */

@@ -563,7 +563,8 @@ static void on_timer(struct sh_loop *loop, void *arg)
             infer_forget(l, i);
         } else if (link__is_out_of_reach(l, i, now)) {
             refuse_unreached(l, i);
-        } else if (!i->link.over && i->link.ready && !i->link.watch && now < i->link.deadline_ns) {
+        } else if (!i->link.over && i->link.ready && !i->link.watch && i->fd >= 0 &&
+                   now < i->link.deadline_ns) {
             /* Not before: most are over sooner. Failing to watch costs only early notice. */
             sh_io_add(l->loop, i->fd, SH_IO_HUP, on_client_gone, i, &i->link.watch, NULL);
         } else if (!i->link.over && now >= i->link.deadline_ns) {

@@ -4,9 +4,9 @@
 
 #include "api/api.h"
 #include "api/handlers.h"
-#include "api/http/http.h"
 #include "api/infer/link.h"
 #include "api/jobs/jobs.h"
+#include "api/request/front.h"
 #include "api/spec/jobctl.h"
 #include "common/mem.h"
 
@@ -33,7 +33,7 @@ void explain_free(struct explain *e)
 
 static void on_answer(void *arg)
 {
-    http_wake(arg);
+    req_wake(arg);
 }
 
 /* States in which there is nothing to ask the scheduler. */

@@ -4,8 +4,8 @@
 
 #include "api/api.h"
 #include "api/cache/auth.h"
-#include "api/http/http.h"
 #include "api/jobs/look.h"
+#include "api/request/front.h"
 #include "api/store/store_event.h"
 #include "common/buf.h"
 #include "common/clock.h"
@@ -38,7 +38,7 @@ struct stream { /* one open connection */
     bool looking, closed; /* closed while it was looked at: the thread frees it */
     bool is_final;        /* when it was opened */
     bool ended;           /* nothing will be added */
-    bool asleep;          /* its connection waits for http_wake() */
+    bool asleep;          /* its connection waits for req_wake() */
     int64_t said_ns;
     struct sh_buf buf;
     size_t sent; /* of buf */
@@ -64,7 +64,7 @@ static void wake_stream(struct stream *s)
     if (!s->asleep)
         return;
     s->asleep = false;
-    http_wake(s->q);
+    req_wake(s->q);
 }
 
 static void stream_say(struct stream *s, const char *fmt, const char *a, const char *b)

@@ -1,11 +1,11 @@
-/* req.h - one HTTP request as a handler sees it, and the handler's reply.
+/* req.h - one request as a handler sees it, and the handler's reply.
  *
  *   headers -> auth -> begin (files and inference only) -> body -> route's handler -> reply
  *
- * Each arrow is a call of type api_fn. It first runs on an HTTP thread (q->db is NULL, must not
- * block) and may return API_AGAIN; it is then called again on a pool thread with q->db set, while
- * the connection is suspended. A handler whose route lacks ROUTE_HERE is called on the pool at
- * once.
+ * Each arrow is a call of type api_fn. It first runs on a thread of the front end (q->db is NULL,
+ * must not block) and may return API_AGAIN; it is then called again on a pool thread with q->db
+ * set, while the connection is suspended. A handler whose route lacks ROUTE_HERE is called on the
+ * pool at once.
  *
  * http_reply.c turns the result into the HTTP response: nothing else knows statuses, problem
  * documents or the HTTP library.
@@ -20,6 +20,7 @@
 #include <sys/uio.h>
 
 struct api;
+struct api_front;
 struct api_route;
 struct explain;
 struct infer;
@@ -27,7 +28,7 @@ struct upload;
 
 enum {
     API_AGAIN = 1, /* call me again on a pool thread */
-    API_WAIT = 2,  /* the connection sleeps; http_wake() will call me again */
+    API_WAIT = 2,  /* the connection sleeps; req_wake() will call me again */
 };
 
 enum api_role { /* bits, for sets */
@@ -67,7 +68,7 @@ struct api_file { /* a file, or a range of it, as reply */
 };
 
 /* A reply whose body comes over time. read: returns up to max bytes; 0: nothing yet, the connection
- * sleeps until http_wake(), which must come exactly once for each 0, perhaps before read has
+ * sleeps until req_wake(), which must come exactly once for each 0, perhaps before read has
  * returned; < 0: the end. close: called once, when the connection no longer needs it. */
 struct api_stream {
     ssize_t (*read)(void *owner, char *buf, size_t max);
@@ -111,6 +112,7 @@ struct api_reply {
 
 struct api_req {
     struct api *api;
+    const struct api_front *front; /* that it came through */
     const struct api_route *route;
     struct db *db; /* BORROWED; NULL on an HTTP thread */
     struct uri uri;

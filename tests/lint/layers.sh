@@ -15,7 +15,7 @@ includes() { # includes REGEX FOLDER...: the include lines that match
 }
 may() { # may FOLDER REGEX: our own headers that FOLDER is allowed to see
     fail "$1/ may include only $2 of our headers" \
-        "$(includes '"' "$1" | grep -vE 'include[[:space:]]+"onnx\.pb-c\.h"' |
+        "$(includes '"' "$1" | grep -vE 'include[[:space:]]+"(onnx|inference)\.pb-c\.h"' |
             grep -vE "include[[:space:]]+\"($2)")"
 }
 only() { # only HEADER PLACE: a foreign header has its home in PLACE
@@ -38,12 +38,15 @@ may zoo '(common|zoo|runtime/model|runtime/device)/'
 
 only 'microhttpd\.h' 'api/http/|common/metrics_http\.c:'
 only '(postgresql/)?libpq-fe\.h' 'common/db(_env|_res|_int)?\.[ch]:'
-only 'gnutls/' 'common/(hash|wire_keys|wire_tls)\.c:|api/http/http[a-z_]*\.[ch]:'
+only 'gnutls/' \
+    'common/(hash|wire_keys|wire_tls)\.c:|api/(http/http[a-z_]*\.[ch]|grpc/grpc_conn\.c):'
 only '(oneapi/)?dnnl' 'runtime/device/cpu/'
 only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx|cub/|thrust/|mma\.h|cooperative_groups' \
     'runtime/device/cuda/'
 only 'runtime/device/backend\.h' 'runtime/device/'
 only 'runtime/device/cuda/' 'runtime/device/cuda/'
 only 'curl/' 'common/http\.[ch]:'
-only 'protobuf-c/|(google/)?protobuf|onnx\.pb-c\.h' 'runtime/model/onnx|runtime/import/|zoo/'
+only 'protobuf-c/|(google/)?protobuf' 'runtime/model/onnx|runtime/import/|zoo/|api/grpc/'
+only 'onnx\.pb-c\.h' 'runtime/model/onnx|runtime/import/|zoo/'
+only 'inference\.pb-c\.h|nghttp2/' 'api/grpc/'
 exit $rc

@@ -4,26 +4,29 @@
  * and again by one change. */
 /* uses: api/cache/waiters.o */
 #include "api/cache/waiters.h"
-#include "api/http/http.h"
+#include "api/request/front.h"
 #include "tests/unit/sh_test.h"
 
 #define MOST 200u
 
 static struct waiters *waiters;
-static char reqs[MOST]; /* their addresses */
+static struct api_req reqs[MOST];
 static size_t n_woken[MOST];
 static bool adds_again;
 
-static struct api_req *req(size_t i)
+static void on_wake(struct api_req *q)
 {
-    return (struct api_req *)(void *)&reqs[i];
-}
-
-void http_wake(struct api_req *q)
-{
-    n_woken[(char *)q - reqs]++;
+    n_woken[q - reqs]++;
     if (adds_again)
         assert_ok(waiters_add(waiters, q, NULL));
+}
+
+static struct api_req *req(size_t i)
+{
+    static const struct api_front FRONT = {.wake = on_wake};
+
+    reqs[i].front = &FRONT;
+    return &reqs[i];
 }
 
 static void all_are_woken_once_though_they_wait_again(void **state)

@@ -1,0 +1,417 @@
+/* grpc_conn.c - a connection: bytes between its socket, perhaps TLS, and the HTTP/2 session; and
+ * how long it may do nothing.
+ *
+ *   without a call   idle-timeout-s, then it is told to go and closed
+ *   in a handshake   SHAKE_NS
+ *   that reads none of what we send, or of one answer   idle-timeout-s
+ *   in a message     upload-min-rate on average, after upload-grace-s (grpc_stream.c)
+ *
+ * Beyond grpc-max-connections a new one takes the place of the oldest without a key, else of the
+ * oldest without a call; if there is none, it is closed at once.
+ */
+#include "api/api.h"
+#include "api/grpc/grpc_int.h"
+#include "api/http/http_tls.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "common/units.h"
+
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SHAKE_NS SH_S(10)
+#define READ_BYTES ((size_t)64 << 10)
+#define READS_AT_ONCE 8u /* then others have their turn */
+#define OUT_MANY ((size_t)256 << 10)
+#define OUT_MAX ((size_t)8 << 20)
+#define RECORD ((size_t)16 << 10)
+
+static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg);
+
+/* ---------------------------------------------------------------- life */
+
+static void conn_free(struct grpc_conn *c)
+{
+    struct grpc_stream *s;
+
+    while ((s = LIST_FIRST(&c->streams)))
+        stream_del(s);
+    nghttp2_session_del(c->session);
+    if (c->tls)
+        gnutls_deinit(c->tls);
+    sh_io_del(c->io);
+    close(c->fd);
+    sh_buf_fini(&c->out);
+    TAILQ_REMOVE(&c->t->conns, c, by_age);
+    sh_metric_set(M_shunt_grpc_connections, NULL,
+                  (double)(atomic_fetch_sub(&c->t->g->n_conns, 1) - 1));
+    free(c);
+}
+
+/* The session ends: the client is told, and what it was promised before goes out first. */
+static void conn_end(struct grpc_conn *c, uint32_t why)
+{
+    if (!c->ends)
+        nghttp2_session_terminate_session(c->session, why);
+    c->ends = true;
+}
+
+/* False: there is none that may go. */
+static bool conn_make_room(struct grpc_thread *t)
+{
+    struct grpc_conn *c, *idle = NULL, *stranger = NULL;
+
+    TAILQ_FOREACH(c, &t->conns, by_age)
+    {
+        if (!stranger && !c->is_known && !c->dead)
+            stranger = c;
+        if (!idle && c->is_known && c->n_streams == 0 && !c->dead)
+            idle = c;
+    }
+    c = stranger ? stranger : idle;
+    if (!c)
+        return false;
+    conn_enter(c);
+    c->dead = true;
+    conn_leave(c);
+    return true;
+}
+
+static void set_socket(int fd)
+{
+    int on = 1;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
+static int open_conn(struct grpc_thread *t, int fd, struct grpc_conn *c, struct sh_err *err)
+{
+    int rc = h2_new(c, err);
+
+    if (!rc && t->g->tls)
+        rc = tls_session(t->g->tls, fd, &c->tls, err);
+    return rc ? rc : sh_io_add(t->loop, fd, SH_IO_READ, on_io, c, &c->io, err);
+}
+
+void conn_accept(struct grpc_thread *t, int fd)
+{
+    const unsigned most = (unsigned)t->g->api->conf->grpc_max_connections;
+    struct grpc_conn *c = NULL;
+    unsigned n = atomic_fetch_add(&t->g->n_conns, 1) + 1;
+
+    if (n <= most || conn_make_room(t))
+        c = calloc(1, sizeof(*c));
+    if (!c) {
+        atomic_fetch_sub(&t->g->n_conns, 1);
+        close(fd);
+        return;
+    }
+    sh_metric_set(M_shunt_grpc_connections, NULL, (double)n);
+    set_socket(fd);
+    *c = (struct grpc_conn){.t = t, .fd = fd, .events = SH_IO_READ, .begin_ns = sh_clock_ns()};
+    c->moved_ns = c->begin_ns;
+    LIST_INIT(&c->streams);
+    sh_buf_init(&c->out, OUT_MAX);
+    TAILQ_INSERT_TAIL(&t->conns, c, by_age);
+    conn_enter(c);
+    if (open_conn(t, fd, c, NULL))
+        c->dead = true;
+    conn_leave(c);
+}
+
+void conn_known(struct grpc_conn *c)
+{
+    if (c->is_known)
+        return;
+    c->is_known = true;
+    nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0, GRPC_CONN_WINDOW);
+}
+
+/* ---------------------------------------------------------------- the socket */
+
+/* Bytes, 0: none now, -1: the end. */
+static ssize_t conn_read(struct grpc_conn *c, void *to, size_t max)
+{
+    ssize_t n;
+
+    if (c->tls) {
+        n = gnutls_record_recv(c->tls, to, max);
+        if (n == GNUTLS_E_AGAIN || n == GNUTLS_E_INTERRUPTED)
+            return 0;
+        return n > 0 ? n : -1;
+    }
+    do
+        n = recv(c->fd, to, max, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return 0;
+    return n > 0 ? n : -1;
+}
+
+static ssize_t conn_write(struct grpc_conn *c, const char *from, size_t n)
+{
+    ssize_t sent;
+
+    if (c->tls) {
+        /* What the session could not send it has taken; it is only asked to go on. */
+        size_t part = c->tls_pending ? c->tls_pending : SH_MIN(n, RECORD);
+
+        sent = c->tls_pending ? gnutls_record_send(c->tls, NULL, 0)
+                              : gnutls_record_send(c->tls, from, part);
+        c->tls_pending = sent == GNUTLS_E_AGAIN || sent == GNUTLS_E_INTERRUPTED ? part : 0;
+        if (c->tls_pending)
+            return 0;
+        return sent < 0 ? -1 : (ssize_t)part;
+    }
+    do
+        sent = send(c->fd, from, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return 0;
+    return sent < 0 ? -1 : sent;
+}
+
+static void ask_for(struct grpc_conn *c, unsigned events)
+{
+    if (events != c->events && sh_io_set(c->io, events, NULL))
+        c->dead = true;
+    c->events = events;
+}
+
+/* False: it is not done, or has failed. */
+static bool conn_shake(struct grpc_conn *c)
+{
+    int e;
+
+    if (!c->tls || c->shaken)
+        return true;
+    do
+        e = gnutls_handshake(c->tls);
+    while (e < 0 && e != GNUTLS_E_AGAIN && !gnutls_error_is_fatal(e));
+    c->shaken = e == GNUTLS_E_SUCCESS;
+    c->dead |= e < 0 && e != GNUTLS_E_AGAIN;
+    if (e == GNUTLS_E_AGAIN)
+        ask_for(c, gnutls_record_get_direction(c->tls) ? SH_IO_WRITE : SH_IO_READ);
+    return c->shaken;
+}
+
+/* ---------------------------------------------------------------- what goes out */
+
+/* From the library to the buffer. */
+static void conn_collect(struct grpc_conn *c)
+{
+    const uint8_t *data;
+    ssize_t n = 1;
+
+    while (!c->dead && n > 0 && c->out.len - c->out_off < OUT_MANY) {
+        n = nghttp2_session_mem_send(c->session, &data);
+        if (n < 0 || (n > 0 && sh_buf_append(&c->out, data, (size_t)n, NULL)))
+            c->dead = true;
+    }
+}
+
+/* Streams whose answer the library has all of: the next message may come. */
+static bool clear_answers(struct grpc_conn *c)
+{
+    struct grpc_stream *s, *next;
+    bool any = c->n_done > 0;
+
+    for (s = LIST_FIRST(&c->streams); s && c->n_done > 0; s = next) {
+        next = LIST_NEXT(s, of_conn);
+        if (!s->has_out || !s->out_done)
+            continue;
+        c->n_done--;
+        stream_sent(s);
+    }
+    return any;
+}
+
+/* True: the socket takes more. */
+static bool write_out(struct grpc_conn *c)
+{
+    ssize_t n = 1;
+
+    while (!c->dead && n > 0 && c->out_off < c->out.len) {
+        n = conn_write(c, c->out.data + c->out_off, c->out.len - c->out_off);
+        if (n < 0) {
+            c->dead = true;
+            return false;
+        }
+        if (n > 0)
+            c->moved_ns = sh_clock_ns();
+        c->out_off += (size_t)n;
+    }
+    if (c->out_off < c->out.len) {
+        if (!c->stuck_ns)
+            c->stuck_ns = sh_clock_ns();
+        return false;
+    }
+    c->stuck_ns = 0;
+    c->out_off = 0;
+    sh_buf_reset(&c->out);
+    return true;
+}
+
+static void conn_flush(struct grpc_conn *c)
+{
+    bool more = true;
+
+    if (!conn_shake(c))
+        return;
+    while (more && !c->dead) {
+        size_t before = c->out.len;
+
+        conn_collect(c);
+        more = c->out.len > before;
+        more |= clear_answers(c);
+        more &= write_out(c);
+    }
+    if (c->out.len == 0 && !nghttp2_session_want_write(c->session) &&
+        !nghttp2_session_want_read(c->session))
+        c->dead = true;
+    /* Who does not read our answers may not send more questions. */
+    if (!c->dead)
+        ask_for(c, (c->out.len - c->out_off < OUT_MANY ? SH_IO_READ : 0u) |
+                       (c->stuck_ns ? SH_IO_WRITE : 0u));
+}
+
+void conn_enter(struct grpc_conn *c)
+{
+    c->busy++;
+}
+
+void conn_leave(struct grpc_conn *c)
+{
+    if (c->busy > 1) {
+        c->busy--;
+        return;
+    }
+    if (!c->dead && c->io)
+        conn_flush(c);
+    c->busy--;
+    if (c->dead)
+        conn_free(c);
+}
+
+/* ---------------------------------------------------------------- what comes in */
+
+static void read_in(struct grpc_conn *c)
+{
+    static _Thread_local unsigned char buf[READ_BYTES];
+    ssize_t n, used;
+
+    c->unread = false;
+    for (unsigned i = 0; i < READS_AT_ONCE && !c->dead; i++) {
+        n = conn_read(c, buf, sizeof(buf));
+        if (n == 0)
+            return;
+        if (n < 0) {
+            c->dead = true;
+            return;
+        }
+        c->moved_ns = sh_clock_ns();
+        used = nghttp2_session_mem_recv(c->session, buf, (size_t)n);
+        if (used < 0) { /* no HTTP/2, or against its rules */
+            SH_DEBUG("grpc.broken", "msg=\"%s\"", nghttp2_strerror((int)used));
+            conn_end(c, NGHTTP2_PROTOCOL_ERROR);
+            conn_flush(c);
+            c->dead = true;
+        }
+    }
+    c->unread = c->tls && gnutls_record_check_pending(c->tls) > 0;
+}
+
+static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg)
+{
+    struct grpc_conn *c = arg;
+
+    (void)l;
+    (void)fd;
+    conn_enter(c);
+    if (conn_shake(c)) {
+        do
+            if (events & (SH_IO_READ | SH_IO_HUP))
+                read_in(c);
+        while (c->unread && !c->dead);
+    }
+    conn_leave(c);
+}
+
+/* ---------------------------------------------------------------- limits of time, and the end */
+
+static void conn_sweep_one(struct grpc_conn *c, int64_t now)
+{
+    const int64_t idle_ns = SH_S(c->t->g->api->conf->idle_timeout_s);
+    struct grpc_stream *s, *next;
+
+    if (c->tls && !c->shaken && now - c->begin_ns > SHAKE_NS)
+        c->dead = true;
+    if (c->stuck_ns && now - c->stuck_ns > idle_ns)
+        c->dead = true;
+    if (c->n_streams == 0 && now - c->moved_ns > idle_ns) {
+        c->dead |= c->ends || (c->tls && !c->shaken);
+        conn_end(c, NGHTTP2_NO_ERROR);
+        c->moved_ns = now;
+    }
+    for (s = LIST_FIRST(&c->streams); s && !c->dead; s = next) {
+        next = LIST_NEXT(s, of_conn);
+        stream_sweep(s, now);
+    }
+}
+
+void conn_sweep(struct grpc_thread *t)
+{
+    const int64_t now = sh_clock_ns();
+    struct grpc_conn *c, *next;
+
+    for (c = TAILQ_FIRST(&t->conns); c; c = next) {
+        next = TAILQ_NEXT(c, by_age);
+        conn_enter(c);
+        conn_sweep_one(c, now);
+        conn_leave(c);
+    }
+}
+
+/* Streams without a message end; other calls go on, and new ones go elsewhere. */
+void conn_drain_all(struct grpc_thread *t)
+{
+    struct grpc_conn *c, *next;
+    struct grpc_stream *s, *after;
+
+    for (c = TAILQ_FIRST(&t->conns); c; c = next) {
+        next = TAILQ_NEXT(c, by_age);
+        conn_enter(c);
+        nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
+                              nghttp2_session_get_last_proc_stream_id(c->session), NGHTTP2_NO_ERROR,
+                              NULL, 0);
+        for (s = LIST_FIRST(&c->streams); s; s = after) {
+            after = LIST_NEXT(s, of_conn);
+            if (!s->call || (s->call->phase <= CALL_MESSAGE && !s->call->asleep &&
+                             !frames_is_begun(&s->call->frames)))
+                stream_fail(s, SH_E_UNAVAILABLE, 0,
+                            "this server is shutting down; try another one");
+        }
+        conn_leave(c);
+    }
+}
+
+void conn_end_all(struct grpc_thread *t)
+{
+    struct grpc_conn *c;
+
+    while ((c = TAILQ_FIRST(&t->conns))) {
+        conn_enter(c);
+        conn_end(c, NGHTTP2_NO_ERROR);
+        conn_leave(c);
+        if (TAILQ_FIRST(&t->conns) == c)
+            conn_free(c);
+    }
+}
