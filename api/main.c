@@ -278,7 +278,7 @@ static void on_hup(struct sh_loop *l, void *arg)
     tls_reload(d->tls);
 }
 
-static void fit(int64_t *most, int64_t room, const char *option)
+static void fit_option(int64_t *most, int64_t room, const char *option)
 {
     if (*most <= room)
         return;
@@ -296,8 +296,8 @@ static void fit_connections(struct api_conf *c)
     const bool grpc = c->grpc_listen && c->grpc_listen[0];
 
     if (grpc)
-        fit(&c->grpc_max_connections, SH_MAX(room / 4, 8), "grpc-max-connections");
-    fit(&c->max_connections, grpc ? SH_MAX(room - c->grpc_max_connections, 16) : room,
+        fit_option(&c->grpc_max_connections, SH_MAX(room / 4, 8), "grpc-max-connections");
+    fit_option(&c->max_connections, grpc ? SH_MAX(room - c->grpc_max_connections, 16) : room,
         "max-connections");
 }
 

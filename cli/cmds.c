@@ -53,12 +53,12 @@ static const struct sh_conf_opt CHANGE[] = {
 };
 
 /* Of `shunt up`, and of what looks whether it would work. */
-#define WHERE_IT_LISTENS                                                                       \
-    INT(port, "port", 8000, 0, 65000,                                                          \
-        "HTTP port of the API, metrics from port+100 on; 0: any free port"),                   \
-        STR(bind, "bind", "127.0.0.1", "address that the API listens on"),                     \
-        STR(metrics_bind, "metrics-bind", "127.0.0.1",                                         \
-            "address for /metrics of every process, which needs no key and shows tenants and " \
+#define WHERE_IT_LISTENS                                                                        \
+    INT(port, "port", 8000, 0, 65000,                                                           \
+        "HTTP port of the API; gRPC is at port+1, metrics from port+100 on; 0: any free port"), \
+        STR(bind, "bind", "127.0.0.1", "address that the API listens on"),                      \
+        STR(metrics_bind, "metrics-bind", "127.0.0.1",                                          \
+            "address for /metrics of every process, which needs no key and shows tenants and "  \
             "models")
 #define HOW_MANY                                                                                \
     INT(executors, "executors", 1, 1, 64,                                                       \

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define GRPC_OFFSET 1 /* 8001 beside 8000, as others have it */
 #define METRICS_OFFSET 100
 #define FREE_PORT_FIRST 15000
 #define FREE_PORT_LAST 32000
@@ -80,6 +81,8 @@ static int taken_port(const struct cli_conf *o, int port)
 {
     if (!port_is_free(o->bind, port))
         return port;
+    if (!port_is_free(o->bind, port + GRPC_OFFSET))
+        return port + GRPC_OFFSET;
     for (int i = 0; i < 1 + (int)o->executors + (int)o->schedulers; i++)
         if (!port_is_free(o->metrics_bind, port + METRICS_OFFSET + i))
             return port + METRICS_OFFSET + i;
@@ -102,8 +105,9 @@ int plan_port(const struct cli_conf *o, int *out, struct sh_err *err)
     if (taken)
         return SH_FAIL(err, SH_E_CONFLICT,
                        "port %d of %s is in use; choose another one with --port, or --port 0 for "
-                       "any (metrics are served from port+%d on)",
-                       taken, taken == *out ? o->bind : o->metrics_bind, METRICS_OFFSET);
+                       "any (gRPC is at port+%d, metrics are served from port+%d on)",
+                       taken, taken <= *out + GRPC_OFFSET ? o->bind : o->metrics_bind, GRPC_OFFSET,
+                       METRICS_OFFSET);
     return SH_OK;
 }
 
@@ -286,6 +290,7 @@ static void add_api(struct builder *b, int port)
     arg(b, pp, "shunt-api");
     arg(b, pp, "--name=api");
     arg(b, pp, "--listen=%s:%d", b->o->bind, port);
+    arg(b, pp, "--grpc-listen=%s:%d", b->o->bind, port + GRPC_OFFSET);
     arg(b, pp, "--state-dir=%s", b->s->dir);
     schedulers_arg(b, pp);
     arg(b, pp, "--admin-key-file=%s", b->p->key_file);
@@ -320,8 +325,12 @@ static const char *reached_at(const char *bind_addr)
 
 static int make_server(struct plan *p, const struct cli_conf *o, struct sh_err *err)
 {
+    int rc;
+
     p->metrics_host = reached_at(o->metrics_bind);
-    return sh_asprintf(err, &p->server, "http://%s:%d", reached_at(o->bind), p->port);
+    rc = sh_asprintf(err, &p->server, "http://%s:%d", reached_at(o->bind), p->port);
+    return rc ? rc
+              : sh_asprintf(err, &p->grpc, "%s:%d", reached_at(o->bind), p->port + GRPC_OFFSET);
 }
 
 static int plan_fill(struct cli *c, const struct state *s, struct plan *p, struct sh_err *err)
@@ -384,6 +393,7 @@ void plan_free(struct plan *p)
     if (p->has_pg)
         pg_fini(&p->pg);
     free(p->server);
+    free(p->grpc);
     free(p->key_file);
     free(p);
 }

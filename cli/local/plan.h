@@ -33,12 +33,13 @@ struct plan {
     struct pg pg;
     bool has_pg;
     char *env[8]; /* OWNED strings, NULL-terminated: added for processes that use the database */
-    char *server, *key_file;  /* OWNED */
-    const char *metrics_host; /* BORROWED from the options; where to ask for metrics */
+    char *server, *grpc, *key_file; /* OWNED */
+    const char *metrics_host;       /* BORROWED from the options; where to ask for metrics */
     int port;
 };
 
-/* The API's port, which is free as those for metrics are. Fails: SH_E_CONFLICT: one is in use. */
+/* The API's port, which is free as those for gRPC and metrics are. Fails: SH_E_CONFLICT: one is in
+ * use. */
 int plan_port(const struct cli_conf *o, int *out, struct sh_err *err);
 /* Of the database that is given, or NULL: a private one. BORROWED. */
 const char *plan_db_url(const struct cli_conf *o);

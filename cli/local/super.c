@@ -76,10 +76,10 @@ static int super_describe(const struct super *u, json_t **out, struct sh_err *er
         if (p->plan->metrics_port)
             json_object_set_new(metrics, p->plan->name, json_integer(p->plan->metrics_port));
     }
-    *out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "server", u->plan->server, "state_dir",
-                     u->s->dir, "key_file", u->plan->key_file, "database",
-                     u->plan->has_pg ? "private" : "given", "metrics_host", u->plan->metrics_host,
-                     "metrics_ports", metrics, "processes", list);
+    *out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "server", u->plan->server, "grpc",
+                     u->plan->grpc, "state_dir", u->s->dir, "key_file", u->plan->key_file,
+                     "database", u->plan->has_pg ? "private" : "given", "metrics_host",
+                     u->plan->metrics_host, "metrics_ports", metrics, "processes", list);
     return *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a description");
 }
 

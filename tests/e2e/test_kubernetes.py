@@ -185,7 +185,7 @@ class Manifests(Story):
                     seen.add(e["name"])
 
     def test_ports_are_those_that_are_opened(self):
-        own = {"SHUNT_LISTEN", "SHUNT_METRICS_ADDR", "SHUNT_DATA_ADDR"}
+        own = {"SHUNT_LISTEN", "SHUNT_GRPC_LISTEN", "SHUNT_METRICS_ADDR", "SHUNT_DATA_ADDR"}
         for docs, d in self.each():
             for c in containers([d]):
                 env = {e["name"]: e.get("value", "") for e in c["env"]}
