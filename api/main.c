@@ -298,7 +298,7 @@ static void fit_connections(struct api_conf *c)
     if (grpc)
         fit_option(&c->grpc_max_connections, SH_MAX(room / 4, 8), "grpc-max-connections");
     fit_option(&c->max_connections, grpc ? SH_MAX(room - c->grpc_max_connections, 16) : room,
-        "max-connections");
+               "max-connections");
 }
 
 static int serve_api(struct daemon *d, struct sh_err *err)

@@ -77,7 +77,7 @@ static bool is_left_out(const ProtobufCFieldDescriptor *f)
     return f->type == PROTOBUF_C_TYPE_BYTES || strcmp(f->name, "contents") == 0;
 }
 
-static size_t size_of(ProtobufCType t)
+static size_t pb_size(ProtobufCType t)
 {
     switch (t) {
     case PROTOBUF_C_TYPE_INT32:
@@ -146,7 +146,7 @@ static bool is_default(const ProtobufCFieldDescriptor *f, const void *at)
         text = *(const char *const *)at;
         return !text || !text[0];
     }
-    return memcmp(at, ZERO, size_of(f->type)) == 0;
+    return memcmp(at, ZERO, pb_size(f->type)) == 0;
 }
 
 /* A parameter is its value; one without is null. */
@@ -172,7 +172,7 @@ static int list_to_json(const ProtobufCFieldDescriptor *f, const char *items, si
 
     *out = map ? json_object() : json_array();
     for (size_t i = 0; !rc && i < n; i++) {
-        const char *at = items + i * size_of(f->type);
+        const char *at = items + i * pb_size(f->type);
         json_t *one = NULL, *key;
 
         rc = value_to_json(f, at, &one, err);
