@@ -84,6 +84,7 @@ void stream_fail(struct grpc_stream *s, int rc, int http, const char *msg)
 {
     if (s->ending)
         return;
+    grpc_put_message(&s->message, msg, NULL); /* it may be the call's */
     if (s->call && s->call->asleep) { /* somebody else has it */
         call_abandon(s->call);
     } else if (s->call) {
@@ -94,7 +95,6 @@ void stream_fail(struct grpc_stream *s, int rc, int http, const char *msg)
     }
     s->rc = rc;
     s->status = grpc_status_of(rc, http);
-    grpc_put_message(&s->message, msg, NULL);
     h2_end(s);
 }
 
