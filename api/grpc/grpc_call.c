@@ -184,7 +184,8 @@ static int feed(struct grpc_call *c, struct sh_err *err)
     int rc = steps->piece(&c->q, t->json, t->json_bytes, err);
 
     for (size_t i = 0; !rc && i < t->n_parts; i++)
-        rc = steps->piece(&c->q, t->part[i].iov_base, t->part[i].iov_len, err);
+        if (t->part[i].iov_len > 0)
+            rc = steps->piece(&c->q, t->part[i].iov_base, t->part[i].iov_len, err);
     tensors_drop(&c->tensors);
     slab_release(c->q.api->slab, c->slot);
     c->slot = NULL;

@@ -85,7 +85,7 @@ void stream_fail(struct grpc_stream *s, int rc, int http, const char *msg)
     if (s->ending)
         return;
     grpc_put_message(&s->message, msg, NULL); /* it may be the call's */
-    if (s->call && s->call->asleep) { /* somebody else has it */
+    if (s->call && s->call->asleep) {         /* somebody else has it */
         call_abandon(s->call);
     } else if (s->call) {
         note_reply(s, s->call);

@@ -243,9 +243,9 @@ static int place_inputs(const Inference__ModelInferRequest *msg, json_t *inputs,
     if (!rc && used < n_raw)
         rc = SH_FAIL(err, SH_E_INVALID,
                      "there are %zu raw_input_contents, but only %zu inputs for them", n_raw, used);
-    out->typed = sh_buf_take(&typed);
+    out->typed = sh_buf_take(&typed); /* NULL: none of it has an element */
     sh_buf_fini(&typed);
-    for (size_t k = 0, at = 0; !rc && n_raw == 0 && k < n_typed; at += lens[k++])
+    for (size_t k = 0, at = 0; !rc && out->typed && k < n_typed; at += lens[k++])
         out->part[out->n_parts++] = (struct iovec){out->typed + at, lens[k]};
     return rc;
 }
