@@ -487,7 +487,7 @@ const struct path_param API_PATH_PARAMS[] = {
     {"region", "name of a region of shared memory", S_STR(1, INFINITY)},
     {"model", "name of the model", S_NAME()},
     {"version", "number of the version", S_INTS(1, INT32_MAX)},
-    {"alias", "name of the alias", S_TEXT(.pattern = ALIAS_PATTERN)},
+    {"alias", "name of the alias", S_TEXT(.pattern = SH_ALIAS_PATTERN)},
     {"choice", "number of a version, or an alias", S_TEXT(.pattern =
      "^([1-9][0-9]{0,9}|[a-z][a-z0-9-]{0,62})$")},
     {"dataset", "name of the dataset", S_NAME()},

@@ -2,6 +2,7 @@
 #ifndef SH_COMMON_TRAIN_OPTION_H
 #define SH_COMMON_TRAIN_OPTION_H
 
+#include "common/alias.h"
 #include "common/field.h"
 #include "common/job.h"
 #include "common/states.h"
@@ -33,7 +34,7 @@ struct train_reading {
     struct train_spec t;
     struct train_head head; /* a loss */
     int64_t seed;
-    const char *labels, *precision;
+    const char *labels, *precision, *publish_as;
     const char *name, *output, *head_labels, *of_output, *best; /* of the parts */
     json_t *loss, *optimizer, *schedule, *scale, *evaluation, *augment;
     json_t *class_weights, *pos_weight;

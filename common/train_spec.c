@@ -498,6 +498,17 @@ static int read_parts(const json_t *spec, struct train_reading *r, struct sh_err
         rc = sh_rc_first(
             rc, sh_json_fail(err, "spec",
                              "give either \"spec.steps\" or \"spec.epochs\", one of them"));
+    if (r->publish_as && !sh_alias_is_name(r->publish_as))
+        rc = sh_rc_first(rc,
+                         sh_json_fail(err, "spec.publish_as",
+                                      "\"spec.publish_as\" must be an alias: 1 to %d lower-case "
+                                      "letters, digits or hyphens, of which the first is a letter",
+                                      SH_ALIAS_NAME - 1));
+    if (r->publish_as && !t->publish)
+        rc = sh_rc_first(rc,
+                         sh_json_fail(err, "spec.publish_as",
+                                      "\"spec.publish_as\" names a version that \"spec.publish\" "
+                                      "says not to make"));
     return sh_rc_first(rc, read_update(spec, t, err));
 }
 

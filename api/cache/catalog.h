@@ -51,7 +51,7 @@ struct cat_version {
 
 struct cat_alias {
     int64_t id, model_id, generation;
-    char name[ALIAS_NAME];
+    char name[SH_ALIAS_NAME];
     struct alias_targets now, before;
     bool is_sticky;
     bool is_counted; /* it may be rolled back by itself: alias_count.h */

@@ -15,7 +15,7 @@ static int check_alias_path(const struct api_req *q, struct sh_err *err)
 {
     if (!noun_is_name(q->params[0]))
         return noun_missing("model", q->params[0], err);
-    if (!alias_is_name(q->params[1]))
+    if (!sh_alias_is_name(q->params[1]))
         return noun_missing("alias", q->params[1], err);
     return SH_OK;
 }
@@ -25,12 +25,12 @@ static int check_new_alias(const struct api_req *q, struct sh_err *err)
 {
     if (!noun_is_name(q->params[0]))
         return noun_missing("model", q->params[0], err);
-    if (!alias_is_name(q->params[1]))
+    if (!sh_alias_is_name(q->params[1]))
         return SH_FAIL(
             err, SH_E_INVALID,
             "\"%.80s\" cannot be an alias: it must be 1 to %d lower-case letters, digits "
             "or hyphens and begin with a letter",
-            q->params[1], ALIAS_NAME - 1);
+            q->params[1], SH_ALIAS_NAME - 1);
     return SH_OK;
 }
 
@@ -155,7 +155,7 @@ int aliases_promote(struct api_req *q, struct sh_err *err)
     char *targets = NULL;
     struct sh_json_field f[] = {
         {"version", SH_JSON_INT, &t.list[0].version, .min = 1, .max = INT32_MAX},
-        {"from", SH_JSON_STR, &a.from, .min = 1, .max = ALIAS_NAME - 1},
+        {"from", SH_JSON_STR, &a.from, .min = 1, .max = SH_ALIAS_NAME - 1},
     };
     int rc = check_new_alias(q, err);
 
@@ -163,7 +163,7 @@ int aliases_promote(struct api_req *q, struct sh_err *err)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc && (t.list[0].version > 0) == (a.from != NULL))
         rc = sh_json_fail(err, "version", "give either \"version\" or \"from\", an alias");
-    if (!rc && a.from && !alias_is_name(a.from))
+    if (!rc && a.from && !sh_alias_is_name(a.from))
         rc = noun_missing("alias", a.from, err);
     if (!rc && !a.from)
         rc = dump_owned(alias_targets_json(&t), &targets, err);

@@ -99,7 +99,8 @@ int v2_choose(struct api_req *q, const char *key, struct v2_choice *out, struct 
     int rc = SH_OK;
 
     *out = (struct v2_choice){0};
-    if (name && sh_parse_i64(name, 1, INT32_MAX, "version", &version, NULL) && !alias_is_name(name))
+    if (name && sh_parse_i64(name, 1, INT32_MAX, "version", &version, NULL) &&
+        !sh_alias_is_name(name))
         return SH_FAIL(err, SH_E_NOTFOUND,
                        "there is no version \"%.64s\": a version is a number or an alias", name);
     if (q->db)

@@ -9,16 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOWER "abcdefghijklmnopqrstuvwxyz"
-
-bool alias_is_name(const char *s)
-{
-    size_t len = strlen(s);
-
-    return len >= 1 && len < ALIAS_NAME && s[0] >= 'a' && s[0] <= 'z' &&
-           strspn(s, LOWER "0123456789-") == len;
-}
-
 /* ---------------------------------------------------------------- targets */
 
 static int by_version(const void *a, const void *b)

@@ -4,16 +4,14 @@
 #ifndef SH_API_SPEC_ALIAS_H
 #define SH_API_SPEC_ALIAS_H
 
+#include "common/alias.h"
 #include "common/json.h"
 
 #include <stdint.h>
 
-#define ALIAS_MOST 16 /* aliases of a model */
 #define ALIAS_TARGETS 8
 #define ALIAS_WEIGHT 1000     /* the largest */
-#define ALIAS_NAME 64         /* bytes, with the NUL */
 #define ALIAS_STABLE "stable" /* serves the requests that name no version, if it is there */
-#define ALIAS_PATTERN "^[a-z][a-z0-9-]{0,62}$"
 
 struct alias_target {
     int64_t version, weight; /* weight: 1 to ALIAS_WEIGHT */
@@ -24,7 +22,6 @@ struct alias_targets {
     size_t n;                                /* 0: none */
 };
 
-bool alias_is_name(const char *s); /* ALIAS_PATTERN */
 /* [{"version","weight"}], weight 1 if absent. All faults go to err->faults. */
 int alias_read_targets(const json_t *list, struct alias_targets *out, struct sh_err *err);
 /* OWNED; NULL: no memory. */

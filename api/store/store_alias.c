@@ -137,9 +137,9 @@ static int pick_targets(struct db *db, const struct store_alias *a, const char *
     int rc = db_exec(db, &BESIDE, (const char *[]){model_id, a->alias, a->from}, &r, err);
     const char *targets = a->targets ? a->targets : rc ? NULL : db_text(r, 0, 1);
 
-    if (!rc && db_i64(r, 0, 0, 0) >= ALIAS_MOST)
+    if (!rc && db_i64(r, 0, 0, 0) >= SH_ALIAS_MOST)
         rc = SH_FAIL(err, SH_E_QUOTA, "a model has at most %d aliases; delete one that is not used",
-                     ALIAS_MOST);
+                     SH_ALIAS_MOST);
     if (!rc && !targets)
         rc = SH_FAIL(err, SH_E_NOTFOUND, "model \"%s\" has no alias \"%.64s\"", a->model, a->from);
     if (!rc)

@@ -441,12 +441,29 @@ class Misbehaving(unittest.TestCase):
 
     def test_names_that_are_no_part_of_a_path(self):
         with server() as (c, s):
-            for bad in ("", "a/b", "..", "a b", "a?b", "a#b", "\u00e4", "a%2fb", "a\n", "m:", "m:x", "m:-1", "m:0"):
+            for bad in ("", "a/b", "..", "a b", "a?b", "a#b", "\u00e4", "a%2fb", "a\n", "m:", "m:x/y", "m:-1", "m:0", "m:X"):
                 with self.assertRaises(shunt.InvalidRequest, msg=bad):
                     c.infer(bad, {"x": np.zeros(1, np.float32)})
                 with self.assertRaises(shunt.InvalidRequest, msg=bad):
+                    c.models.promote(bad, 1)
+                with self.assertRaises(shunt.InvalidRequest, msg=bad):
                     c.jobs.train(bad, "d", steps=1)
+            with self.assertRaises(shunt.InvalidRequest):  # what is trained is a version
+                c.jobs.train("m:canary", "d", steps=1)
             self.assertEqual(s.seen, [])
+
+    def test_an_alias_stands_where_a_version_does(self):
+        with server(*[(200, {}, b"{}")] * 4) as (c, s):
+            c.metadata("m:canary")
+            c.models.promote("m", 3)
+            c.models.promote("m:stable", "canary")
+            c.models.set_alias("m:canary", {1: 9, 2: 1}, rollback={})
+            at = "/api/v1/models/m/aliases/"
+            self.assertEqual([(x[0], x[1], json.loads(x[3] or b"null")) for x in s.seen], [
+                ("GET", "/v2/models/m/versions/canary", None),
+                ("POST", at + "stable/promote", {"version": 3}), ("POST", at + "stable/promote", {"from": "canary"}),
+                ("PUT", at + "canary", {"targets": [{"version": 1, "weight": 9}, {"version": 2, "weight": 1}],
+                                        "rollback": {}})])
 
     def test_pages_are_read_as_one_goes_on(self):
         def page(ids, more):

@@ -1,4 +1,5 @@
 /* store_job.c - see store.h: the writes of a job, with its events. */
+#include "common/alias.h"
 #include "common/job.h"
 #include "common/mem.h"
 #include "scheduler/database/store.h"
@@ -285,9 +286,36 @@ static const struct db_stmt VERSION_ADD = {
 static const struct db_stmt RESULT = {
     "job_result",
     "UPDATE job SET result = $2::jsonb || CASE WHEN $5::boolean"
-    " THEN jsonb_build_object('version', $3::integer) ELSE '{}' END,"
+    " THEN jsonb_build_object('version', $3::integer) ELSE '{}' END ||"
+    " CASE WHEN spec ? 'publish_as' THEN jsonb_build_object('alias', $6::text) ELSE '{}' END,"
     " result_version_id = $4 WHERE id = $1",
-    5};
+    6};
+/* What its user named stands for the new version, $2, from now on; nothing else does. The model is
+ * locked. One more alias than a model may have is not made. */
+static const struct db_stmt ALIAS_MOVE = {
+    "alias_move",
+    "WITH v AS (SELECT v.model_id, jsonb_build_array(jsonb_build_object('version', v.version,"
+    "  'weight', 1)) AS targets, j.spec ->> 'publish_as' AS alias, j.tenant_id, m.name AS model"
+    "  FROM job j, model_version v JOIN model m ON m.id = v.model_id WHERE j.id = $1 AND v.id = $2"
+    "  AND j.spec ->> 'publish_as' IS NOT NULL),"
+    " o AS (SELECT a.* FROM model_alias a JOIN v ON a.model_id = v.model_id AND a.name = v.alias),"
+    " s AS (INSERT INTO model_alias AS x (model_id, name, targets) SELECT model_id, alias, targets"
+    "  FROM v WHERE EXISTS (SELECT 1 FROM o) OR (SELECT count(*) FROM model_alias y"
+    "  WHERE y.model_id = v.model_id) < " DB_NUMBER(
+        SH_ALIAS_MOST) " ON CONFLICT (model_id, name)"
+                       "  DO UPDATE SET previous = x.targets, targets = excluded.targets, "
+                       "generation ="
+                       "  x.generation + 1, rolled_back = NULL, changed_by = NULL, changed_at = "
+                       "now(), row_version ="
+                       "  x.row_version + 1 RETURNING x.*),"
+                       " a AS (INSERT INTO audit (request_id, action, tenant_id, resource, before, "
+                       "after)"
+                       "  SELECT 'job-' || $1::text, 'alias.promote', v.tenant_id, 'model/' || "
+                       "v.model ||"
+                       "  '/aliases/' || s.name, to_jsonb(o.*), to_jsonb(s.*) FROM s, v LEFT JOIN "
+                       "o ON true)"
+                       " SELECT name FROM s",
+    2};
 static const struct db_stmt RESULT_NOW = {
     "job_result_now",
     "SELECT coalesce(v.id, 0), coalesce(v.version, 0) FROM job j"
@@ -301,7 +329,7 @@ static int add_version(struct db *db, const struct store_write *w, struct sh_err
 {
     const struct store_version *v = &w->version;
     struct store_num parent, job, bytes, id, version;
-    struct db_res *r = NULL, *locked = NULL;
+    struct db_res *r = NULL, *locked = NULL, *moved = NULL;
     bool made = false;
     int rc = SH_OK;
 
@@ -321,14 +349,18 @@ static int add_version(struct db *db, const struct store_write *w, struct sh_err
         w->out->version = (int32_t)db_i64(r, 0, 1, 0);
         store__i64(&id, w->out->version_id);
         store__i64(&version, w->out->version);
-        rc = db_exec(db, &VERSION_NOTIFY, (const char *const[]){id.s}, NULL, err);
+        rc = db_exec(db, &ALIAS_MOVE, (const char *const[]){job.s, id.s}, &moved, err);
     }
+    if (!rc && made)
+        rc = db_exec(db, &VERSION_NOTIFY, (const char *const[]){id.s}, NULL, err);
     if (!rc)
         rc = db_exec(db, &RESULT,
                      (const char *const[]){job.s, w->result ? w->result : "{}",
                                            made ? version.s : NULL, made ? id.s : NULL,
-                                           v->digest ? "true" : "false"},
+                                           v->digest ? "true" : "false",
+                                           moved && db_rows(moved) ? db_text(moved, 0, 0) : NULL},
                      NULL, err);
+    db_res_free(moved);
     db_res_free(r);
     db_res_free(locked);
     return rc;

@@ -170,7 +170,7 @@ static void a_model_has_a_limited_number(void **state)
     struct sh_err err = {0};
     char name[16];
 
-    for (int i = 0; i < ALIAS_MOST; i++) {
+    for (int i = 0; i < SH_ALIAS_MOST; i++) {
         snprintf(name, sizeof(name), "a%d", i);
         assert_ok(set_to(w, (struct store_alias){.targets = V1, .alias = name}, NULL));
     }

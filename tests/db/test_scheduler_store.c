@@ -322,6 +322,25 @@ static void success_that_is_repeated_makes_one_version(void **state)
     store_write_free(x);
 }
 
+static void only_the_alias_that_its_user_names_stands_for_the_new_version(void **state)
+{
+    struct world *w = *state;
+    struct store_write *x = success_arg(w);
+
+    run(w->a, "INSERT INTO model_alias (model_id, name, targets) SELECT id, a, '[{\"version\": 1}]'"
+              " FROM model, unnest('{stable,canary}'::text[]) a");
+    run(w->a, "UPDATE job SET spec = spec || '{\"publish_as\": \"canary\"}'");
+    start(w);
+    assert_ok(store_job_write(w->a, x, NULL));
+    assert_ok(store_job_write(w->a, x, NULL)); /* repeated: it moves once */
+    assert_text(w->a,
+                "SELECT string_agg(concat(name, targets->0->'version', previous->0->'version',"
+                " generation), ' ' ORDER BY name) FROM model_alias",
+                "canary212 stable11");
+    assert_text(w->a, "SELECT (result->>'alias') || action FROM job, audit", "canaryalias.promote");
+    store_write_free(x);
+}
+
 static void success_of_a_deleted_model_makes_no_version(void **state)
 {
     struct world *w = *state;
@@ -739,6 +758,7 @@ int main(void)
         TEST(a_chain_that_breaks_in_the_middle_leaves_no_trace),
         TEST(success_makes_the_next_version_in_the_same_transaction),
         TEST(success_that_is_repeated_makes_one_version),
+        TEST(only_the_alias_that_its_user_names_stands_for_the_new_version),
         TEST(success_of_a_deleted_model_makes_no_version),
         TEST(a_version_that_cannot_be_made_leaves_the_job_as_it_was),
         TEST(a_failure_keeps_its_code_and_text_and_a_requeued_job_has_no_executor),

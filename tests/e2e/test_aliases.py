@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Aliases of models against a running system: shares of versions, promotion under load, the way back, tenants
-apart, hostile names.
+"""Aliases of models against a running system: shares of versions, promotion under load, the way back, a way
+back by itself, training that publishes to one, tenants apart, hostile names.
 
-Without it: a canary could get any share of the requests, a promotion could lose some of them, and an alias
-could serve what nobody chose.
+Without it: a canary could get any share of the requests, a promotion could lose some of them, an alias
+could serve what nobody chose, and a canary that fails could go on failing.
 
 Usage: test_aliases.py [-v] [name ...]
 """
@@ -18,7 +18,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import WAIT_S, Story, System, until  # noqa: E402
+from system import WAIT_S, Story, System, st_bytes, until  # noqa: E402
 
 X = [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]
 BODY = json.dumps({"inputs": X}).encode()
@@ -180,6 +180,52 @@ class Aliases(Story):
         with Client(self.s, self.key) as c:
             until("it is refused", lambda: c.infer("kept")[0] == 409)
         self.assertEqual(self.s.call("DELETE", "/api/v1/models/kept", key=self.key).status, 204)
+
+    def test_training_publishes_to_the_alias_that_its_user_names(self):
+        s = self.s
+        s.push(self.key, "taught", onnx.linear(64, 10))
+        s.push_data(self.key, "few", st_bytes({"x": ("F32", [64, 64], bytes(64 * 256)),
+                                               "label": ("I64", [64], bytes(512))}))
+        self.promote("stable", "taught", version=1)
+
+        def train(**spec):
+            r = s.submit(self.key, model="taught", dataset="few", spec={"epochs": 1, "labels": "label", **spec})
+            self.assertEqual(r.status, 201, r)
+            return s.wait_job(self.key, r.json["id"], ("SUCCEEDED",))
+
+        def version_of(name):
+            a = self.alias("GET", name, model="taught")
+            return [[t["version"] for t in a[k] or ()] for k in ("targets", "previous")]
+
+        def ready(version):
+            until("it is READY", lambda: s.call("GET", "/api/v1/models/taught/versions/%d" % version,
+                                                key=self.key).json["state"] == "READY")
+        x = [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [0] * 64}]
+        # Nobody says what shall serve: the version is made, and nothing changes.
+        self.assertEqual(train()["result"]["version"], 2)
+        ready(2)
+        self.assertEqual(s.infer(self.key, "taught", x).json["model_version"], "1")
+        job = train(publish_as="canary")
+        self.assertEqual([job["result"]["version"], job["result"]["alias"]], [3, "canary"])
+        self.assertEqual([version_of("canary"), version_of("stable")], [[[3], []], [[1], []]])
+        # Requests go over when it can answer them, and none fails until then.
+        job = s.submit(self.key, model="taught", dataset="few", spec={"epochs": 1, "publish_as": "stable"}).json["id"]
+        got = []
+        until("4 serves", lambda: got.append(s.infer(self.key, "taught", x)) or got[-1].status != 200 or
+              got[-1].json["model_version"] == "4")
+        self.assertEqual({(r.status, r.json.get("model_version")) for r in got}, {(200, "1"), (200, "4")})
+        self.assertEqual([version_of("stable"), version_of("canary")], [[[4], [1]], [[3], []]])
+        rows = s.call("GET", "/api/v1/audit?action=alias&resource=model/taught/aliases/stable", key=s.admin).json
+        self.assertEqual([(a["actor"], a["request_id"]) for a in rows["items"]][:1], [(None, "job-%d" % job)])
+        for i in range(14):  # and no more
+            self.promote("a%d" % i, "taught", version=1)
+        self.assertEqual(train(publish_as="one-more")["result"]["alias"], None)
+        self.alias("GET", "one-more", model="taught", want=404)
+        for spec in ({"publish_as": "No. 1"}, {"publish_as": ""}, {"publish_as": 1},
+                     {"publish_as": "canary", "publish": False}):
+            r = s.submit(self.key, model="taught", dataset="few", spec=spec)
+            self.assertEqual(r.status, 400, r)
+            self.assertIn("publish_as", r.error)
 
     def test_hostile_names_and_bodies(self):
         for name in ("1", "Stable", "a%2Fb", "%00", "..", "a" * 64, "%C3%A4", "a_b", "x'--", "%3Cb%3E", "a%0Ab"):

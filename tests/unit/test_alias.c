@@ -23,14 +23,14 @@ static void names_are_lower_case_and_begin_with_a_letter(void **state)
 
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(GOOD); i++)
-        assert_true(alias_is_name(GOOD[i]));
+        assert_true(sh_alias_is_name(GOOD[i]));
     for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
-        assert_false(alias_is_name(BAD[i]));
+        assert_false(sh_alias_is_name(BAD[i]));
     memset(longest, 'a', 64);
     longest[64] = '\0';
-    assert_false(alias_is_name(longest));
+    assert_false(sh_alias_is_name(longest));
     longest[63] = '\0';
-    assert_true(alias_is_name(longest));
+    assert_true(sh_alias_is_name(longest));
 }
 
 static int read_text(const char *text, struct alias_targets *t, struct sh_err *err)

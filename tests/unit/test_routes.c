@@ -316,8 +316,8 @@ static void names_are_described_as_they_are_checked(void **state)
                 taken = noun_is_name(NAMES[k]);
             else if (strstr(pattern, "{12}") || strstr(pattern, "{64}") || strchr(pattern, '|'))
                 continue;
-            else if (strcmp(pattern, ALIAS_PATTERN) == 0)
-                taken = alias_is_name(NAMES[k]);
+            else if (strcmp(pattern, SH_ALIAS_PATTERN) == 0)
+                taken = sh_alias_is_name(NAMES[k]);
             else
                 taken = noun_is_tenant_name(NAMES[k]);
             if (described != taken)

@@ -332,6 +332,8 @@ static void what_is_wrong_is_named(void **state)
         {WITH("\"frozen\":[]"), "an array of 1 to 64"},
         {WITH("\"no_decay\":[\"a\",1]"), "spec.no_decay"},
         {WITH("\"no_decay\":\"\""), "spec.no_decay"},
+        {WITH("\"publish_as\":\"No. 1\""), "\"spec.publish_as\" must be an alias"},
+        {WITH("\"publish_as\":\"canary\",\"publish\":false"), "says not to make"},
     };
 
     (void)state;

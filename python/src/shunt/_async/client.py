@@ -10,7 +10,7 @@ from .._config import find_settings
 from .._errors import ApiError, ConnectionFailed, DeadlineMissed, InvalidRequest, ServerTimeout
 from .._shm import Region
 from .._tensors import Array, Tensor, cast, to_tensor
-from .http import AsyncHttp, split
+from .http import AsyncHttp, chosen
 from .jobs import AsyncJobs
 from .models import AsyncDatasets, AsyncModels
 
@@ -79,7 +79,8 @@ class AsyncClient:
     async def infer(self, model: str, inputs: Any, *, outputs: Sequence[str] | Mapping[str, Array] | None = None,
                     id: str | None = None, priority: int | None = None,
                     timeout: float | None = None) -> _v2.Result:
-        """One request, of as many samples as the first axis of the inputs has; a model is NAME or NAME:VERSION.
+        """One request, of as many samples as the first axis of the inputs has; a model is NAME, NAME:VERSION or
+        NAME:ALIAS; NAME is its alias "stable", or the newest version if it has none.
 
         inputs: tensors by their names, or one tensor if the model has one input: arrays, PyTorch tensors,
         lists of numbers. float64 and lists are cast to what the model takes. Arrays of shared_memory() are not
@@ -164,5 +165,5 @@ def _is_final(e: ApiError) -> bool:
 
 
 def _v2_path(model: str, more: str = "") -> str:
-    name, version = split(model)
-    return f"/v2/models/{name}" + (f"/versions/{version}" if version else "") + more
+    name, choice = chosen(model)
+    return f"/v2/models/{name}" + (f"/versions/{choice}" if choice else "") + more

@@ -362,6 +362,14 @@ def checked(name: str, what: str) -> str:
     return name
 
 
+def chosen(model: str) -> tuple[str, str | None]:
+    """NAME, NAME:VERSION or NAME:ALIAS."""
+    name, colon, choice = model.partition(":")
+    if colon and not re.fullmatch(r"[1-9][0-9]{0,9}|[a-z][a-z0-9-]{0,62}", choice):
+        raise InvalidRequest(400, {"code": "INVALID", "detail": f"{choice!r} is no version and no alias of a model"})
+    return checked(name, "model"), choice if colon else None
+
+
 def split(model: str) -> tuple[str, int | None]:
     """NAME or NAME:VERSION."""
     name, colon, version = model.partition(":")

@@ -201,15 +201,17 @@ class AsyncJobs:
                     optimizer: str | Mapping[str, Any] = "sgd", lr: float | None = None,
                     eval_dataset: str | None = None, name: str | None = None, queue: str | None = None,
                     priority: int | None = None, labels: Mapping[str, str] | None = None,
-                    publish: bool | None = None, gpus: int | None = None, **spec: Any) -> AsyncJob:
+                    publish: bool | None = None, publish_as: str | None = None, gpus: int | None = None, **spec: Any) -> AsyncJob:
         """Trains MODEL or MODEL:VERSION. spec: what else docs/training.md lists, such as batch=, loss=, seed=.
-        publish=False: the result is only the job's, and makes no version."""
+        publish=False: the result is only the job's, and makes no version. publish_as: the alias that stands for the
+        new version from then on."""
         if (steps is None) == (epochs is None):
             raise TypeError("say steps= or epochs=")
         named: dict[str, Any] = dict(optimizer) if isinstance(optimizer, Mapping) else {"name": optimizer}
         if lr is not None:
             named["lr"] = lr
-        spec.update({"steps": steps, "epochs": epochs, "publish": publish, "optimizer": named})
+        spec.update({"steps": steps, "epochs": epochs, "publish": publish, "publish_as": publish_as,
+                     "optimizer": named})
         return await self._submit("training", model, dataset, said(spec), name=name, queue=queue, priority=priority,
                                   labels=labels, eval_dataset=eval_dataset, gpus=gpus)
 

@@ -11,7 +11,7 @@ from typing import Any
 from .._errors import ApiError, Conflict, ModelFailed, NotFound, ShuntError, WaitTimeout
 from .._onnx import payload
 from .._tensors import Payload, safetensors, stacked
-from .http import AsyncHttp, checked, said, split
+from .http import AsyncHttp, checked, chosen, said, split
 
 FAILED = "FAILED"
 
@@ -107,6 +107,39 @@ class AsyncModels:
 
     async def slo(self, model: str) -> dict[str, Any]:
         return await self._http.json("GET", self._path(model, "/slo"))
+
+    # ---- aliases: a model is NAME:ALIAS, of which NAME alone is NAME:stable
+
+    def _alias(self, model: str, more: str = "") -> str:
+        name, alias = chosen(model)
+        return f"/api/v1/models/{name}/aliases/{alias or 'stable'}" + more
+
+    async def aliases(self, model: str) -> AsyncIterator[dict[str, Any]]:
+        async for a in self._http.pages(f"/api/v1/models/{checked(model, 'model')}/aliases"):
+            yield a
+
+    async def alias(self, model: str) -> dict[str, Any]:
+        return await self._http.json("GET", self._alias(model))
+
+    async def set_alias(self, model: str, weights: Mapping[int, int], *, sticky: bool | None = None,
+                        rollback: Mapping[str, float] | None = None) -> dict[str, Any]:
+        """weights: by version. rollback: when it goes back by itself, such as {"min_requests": 50}, or {} for the
+        server's numbers; without it never."""
+        body = {"targets": [{"version": v, "weight": w} for v, w in weights.items()], "sticky": sticky,
+                "rollback": None if rollback is None else dict(rollback)}
+        return await self._http.json("PUT", self._alias(model), json=said(body))
+
+    async def promote(self, model: str, to: int | str) -> dict[str, Any]:
+        """From now on it stands for this version, or for what another alias stands for."""
+        body = {"version": to} if isinstance(to, int) else {"from": to}
+        return await self._http.json("POST", self._alias(model, "/promote"), json=body, again=True)
+
+    async def rollback(self, model: str) -> dict[str, Any]:
+        """Back to what it stood for before, which is one step; Conflict if there is none. It is sent once."""
+        return await self._http.json("POST", self._alias(model, "/rollback"))
+
+    async def delete_alias(self, model: str) -> None:
+        await self._http.send("DELETE", self._alias(model))
 
     async def attainment(self, model: str) -> dict[str, Any]:
         """How requests met the latency target."""
