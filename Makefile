@@ -447,6 +447,11 @@ deb-check: all ## installs them in a bare Debian, kept in BARE (/var/tmp/shunt-b
 	@command -v debootstrap >/dev/null || deploy/deps.sh debootstrap
 	@SHUNT_BARE_ROOT=$(BARE) tests/e2e/test_deb.py -v
 
+# The last commit before the Python client, with which this release begins.
+OLD ?= 480f9ee1
+upgrade-test: all ## upgrades a system of the commit OLD, with jobs in every state, to this one; as long as a build of OLD and three minutes
+	@tests/upgrade/run.sh $(OLD)
+
 docker-check: all ## executes every RUN of the Dockerfile in that bare Debian; as long as a build takes
 	@command -v debootstrap >/dev/null || deploy/deps.sh debootstrap
 	@SHUNT_BARE_ROOT=$(BARE) tests/e2e/test_docker.py -v
@@ -472,6 +477,6 @@ docs-site: deps ## all pages as HTML in build/docs-site, by Debian's mkdocs; shu
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs docs-site fmt bench benches replay scale \
+.PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs docs-site upgrade-test fmt bench benches replay scale \
         sim sim-check coverage coverage-programs bundle bundle-tests install uninstall deb deb-check docker-check wheel
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)
