@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# readme.sh - what README.md ("Use it") and the first steps of `shunt --help` tell a newcomer to
-# type, typed. Without it: the first thing that somebody tries could be what nobody tried since.
+# readme.sh - what README.md and the first steps of `shunt --help` tell a newcomer to type, typed.
+# Without it: the first thing that somebody tries could be what nobody tried since.
 #
 # In a folder that looks like the source tree, so that no system of this one is touched. Changed are
 # only the port, and what a person fills in: the key that was printed, names of files and things.
@@ -10,10 +10,31 @@ set -uo pipefail
 
 port=$(free_port)
 
-# blocks LANGUAGE: the blocks of README.md in its section "Use it"
+# blocks SECTION LANGUAGE: these blocks of README.md
 blocks() {
-    awk -v begin="\`\`\`$1" '/^## /{use = /^## Use it/} use && $0 == "```"{on = 0} use && on
-        use && $0 == begin{on = 1}' "$root/README.md"
+    awk -v begin="\`\`\`$2" -v section="## $1" '/^## /{use = $0 == section}
+        use && $0 == "```"{on = 0} use && on
+        use && $0 == begin{on = 1; print "" >"/dev/stderr"}' "$root/README.md" 2>>"$tmp/n_blocks"
+}
+
+# All but `make test`, which this is a part of.
+try_it() {
+    local at=$tmp/try
+    place "$at" || return 1
+    blocks "Try it" sh | grep -vE '^make test( |$)' >"$at/commands"
+    ok "README.md has a demo" grep -qE '^make demo( |$)' "$at/commands"
+    ok "it runs as printed" in_place "$at" env SHUNT_DEMO_STATE="$at/.shunt" \
+        bash -euo pipefail "$at/commands"
+    ok "and has a summary" test -s "$at/.shunt/demo.json"
+}
+
+# Who prints a block that nobody can run says why, in a line <!-- not run: why --> before it.
+each_is_run() {
+    local all run
+    all=$(awk '/^```/ { if (!on && before !~ /^<!-- not run: .+ -->$/) n++; on = !on }
+        { before = $0 } END { print n + 0 }' "$root/README.md")
+    run=$(wc -l <"$tmp/n_blocks")
+    ok "each of the $all blocks of README.md was run, or says why not: $run" [ "$run" -eq "$all" ]
 }
 
 readme() {
@@ -21,15 +42,15 @@ readme() {
     place "$at" || return 1
     python=$("$root/tests/venv.sh") || return 1
     client_in "$tmp/client" || return 1
-    blocks python | sed "s/localhost:8000/localhost:$port/" >"$at/client.py"
+    blocks "Use it" python | sed "s/localhost:8000/localhost:$port/" >"$at/client.py"
     # The client stands between the two blocks of commands.
     # shellcheck disable=SC2016 # the last $() is for the story's shell
-    blocks sh | sed -E 's/ *#.*//; s/localhost:8000/localhost:'"$port"'/
+    blocks "Use it" sh | sed -E 's/ *#.*//; s/localhost:8000/localhost:'"$port"'/
         s/^shunt create key .*/& | tee key.out/
         s/^export SHUNT_KEY=shunt_\.\.\.$/export SHUNT_KEY=$(head -n 1 key.out)/' |
         sed "/^shunt set slo/a \"$python\" client.py" >"$at/commands"
-    blocks json >"$at/jobs.jsonl"
-    blocks py >"$at/own_client.py"
+    blocks "Use it" json >"$at/jobs.jsonl"
+    blocks "Use it" py >"$at/own_client.py"
     echo "shunt submit -f jobs.jsonl
 PYTHONPATH=$tmp/client/src \"$python\" own_client.py" >>"$at/commands"
     n=$(grep -cE '^("|shunt (up|push|infer|submit|set slo)|export SHUNT_KEY=\$)' "$at/commands")
@@ -78,4 +99,6 @@ help_of_each() {
 
 help_of_each
 first_steps
+try_it
 readme
+each_is_run
