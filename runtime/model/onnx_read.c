@@ -411,6 +411,16 @@ static void read_told(struct reader *r)
     note_unmatched(r->g, params);
 }
 
+static bool is_output(const struct graph *g, uint32_t v)
+{
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (g->outputs[i] == v)
+            return true;
+    return false;
+}
+
+/* A value that is listed again, as PyTorch's older exporter does where a module returns it twice,
+ * is one output: they are told apart by names. */
 static int read_graph_outputs(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
@@ -423,7 +433,7 @@ static int read_graph_outputs(struct reader *r)
         if (v == NAMES_NONE)
             rc = SH_FAIL(r->err, SH_E_INVALID, "nothing computes output %s of the model",
                          graph__clean(reader_text(g->output[i]->name), name, sizeof(name)));
-        else
+        else if (!is_output(r->g, v))
             rc = graph_add_output(r->g, v, r->err);
     }
     return rc;

@@ -645,6 +645,16 @@ static bool is_lone_number(const struct graph_value *v, bool counts)
            !are_products(v);
 }
 
+/* Zeros that an exporter took of something of the module: places, before they learn. Of which rows
+ * of a parameter they are, nothing says. */
+static bool is_blank(const struct graph_value *v, bool counts)
+{
+    const char *x = v->data;
+
+    return counts && !v->said && (v->is_folded || v->is_taken) && v->dtype == SH_F32 &&
+           v->rank > 0 && x && v->bytes > 0 && x[0] == 0 && memcmp(x, x + 1, v->bytes - 1) == 0;
+}
+
 /* joins[v]: v, or what is moved from it, is put together with what is computed. */
 static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *learns)
 {
@@ -698,8 +708,9 @@ static void decide_params(struct graph *g, const struct found *f)
         const bool found = (v->rank > 0 && f->weighs[i]) || (!held && f->learns[i]);
 
         v->is_computed &= !f->filters[i];
-        v->is_held = v->is_assumed && !f->filters[i] &&
-                     (looks_learned(v) || is_lone_number(v, f->counts[i]));
+        v->is_held = (v->is_assumed && !f->filters[i] &&
+                      (looks_learned(v) || is_lone_number(v, f->counts[i]))) ||
+                     is_blank(v, f->counts[i]);
         v->is_param = v->is_param &&
                       (v->said == GRAPH_SAID_LEARNS ||
                        (!f->filters[i] && !is_value_written(v) &&

@@ -47,12 +47,20 @@ def of_timm(name):
     return model, [image(side)], [None]
 
 
+def bare(name, **more):
+    """Without weights, also of the trunk of what finds or segments."""
+    import inspect
+    from torchvision.models import get_model, get_model_builder
+    if "weights_backbone" in inspect.signature(get_model_builder(name)).parameters:
+        more["weights_backbone"] = None
+    return get_model(name, weights=None, **more)
+
+
 def of_torchvision(name):
-    from torchvision.models import get_model
     more = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
 
     def made():
-        model = get_model(name, weights=None, **more)
+        model = bare(name, **more)
         return FirstOutput(model) if "segmentation" in type(model).__module__ else model
     model, side = first_that_runs((side, made) for side in SIDES)
     return model, [image(side)], [None]
@@ -101,10 +109,9 @@ def is_small(name):
     if kind == "transformers":
         return True
     import timm
-    from torchvision.models import get_model
     try:
         with torch.device("meta"):
-            model = timm.create_model(rest, pretrained=False) if kind == "timm" else get_model(rest, weights=None)
+            model = timm.create_model(rest, pretrained=False) if kind == "timm" else bare(rest)
     except Exception:  # some of their tables cannot be made so
         return True
     return sum(p.numel() for p in model.parameters()) <= LARGEST

@@ -6,6 +6,7 @@ have any length beside the first one, or None.
 """
 import arch_2026
 import arch_bags
+import arch_blocks
 import arch_brought
 import arch_brought_named
 import arch_buffers
@@ -22,6 +23,7 @@ import arch_places
 import arch_plain
 import arch_recurrent
 import arch_sequences
+import arch_shapes
 import arch_signals
 import arch_tables
 import arch_timm
@@ -39,7 +41,7 @@ ALL = {**arch_2026.ALL, **arch_torchvision.ALL, **arch_timm.ALL, **arch_transfor
        **arch_tables.ALL, **arch_users.ALL, **arch_fresh.ALL, **arch_fresh_more.ALL,
        **arch_fresh_named.ALL, **arch_brought.ALL,
        **arch_brought_named.ALL, **arch_drawn.ALL, **arch_views.ALL, **arch_places.ALL,
-       **arch_bags.ALL}
+       **arch_bags.ALL, **arch_blocks.ALL, **arch_shapes.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}

@@ -24,7 +24,8 @@ Files, inputs and what has to come out stay in FOLDER/<name>, so that a second r
 them.
 
 Usage: sweep.py [--folder FOLDER] [--again] [--short | --default | --kept] [--on DEVICE:PRECISION[,...]]
-                [--jobs N] [--limit SECONDS] [--within SECONDS] [--draw N [--seed N] | NAME ...]
+                [--jobs N] [--limit SECONDS] [--within SECONDS] [--freeze PATTERN,...]
+                [--draw N [--seed N] | NAME ...]
   --again   export anew what is in FOLDER
   --short   of each exporter only the file with open sizes, where it can write one
   --default of each only the file without an option, of one sample, in FOLDER/default: "error" is of one
@@ -32,6 +33,7 @@ Usage: sweep.py [--folder FOLDER] [--again] [--short | --default | --kept] [--on
   --kept    as --default, but the newer exporter's with optimize=False, which we tell those to write whose
             parameters it has computed with; in FOLDER/kept
   --on      where it is checked; cpu:fp32 without it
+  --freeze  these parameters learn neither in PyTorch nor here (with --again): whose gradient is less exact?
   --draw    so many models of the three packages that nobody chose: see arch_any.py
 A name is of an architecture, or with "-fp16" or "-bf16" behind it of one in half precision, or with
 "-fresh" of one with the weights that PyTorch gives it, where others look trained; or timm.NAME,
@@ -39,6 +41,7 @@ torchvision.NAME, transformers.CLASS. Needs torch,
 torchvision, timm, transformers, onnx and onnxscript to export; numpy and onnx to check.
 """
 import argparse
+import fnmatch
 import json
 import os
 import shutil
@@ -116,6 +119,8 @@ class Export:
         self.half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(half)
         if self.half:  # rounded, so that the reference has the same weights
             self.model.to(self.half).to(torch.float32)
+        for n, p in self.model.named_parameters():
+            p.requires_grad_(p.requires_grad and not any(fnmatch.fnmatchcase(n, k) for k in args.freeze.split(",")))
         self.case = {"name": name, "files": {}, "feeds": {}, "half": half or None}
 
     def as_trained(self):
@@ -152,7 +157,9 @@ class Export:
         write_st(os.path.join(self.folder, what + ".st"), tensors)
 
     def flat(self, out):
-        return [out] if self.torch.is_tensor(out) else [o for o in out if o is not None]
+        if self.torch.is_tensor(out):
+            return [out]
+        return [o for o in (out.values() if isinstance(out, dict) else out) if o is not None]
 
     def feeds(self):
         torch = self.torch
@@ -296,6 +303,7 @@ class Export:
                               "fp64": self.losses(torch.float64, self.model, self.batch, label),
                               "fp32": self.spread(label)}
         self.case["train"]["params"] = self.learning
+        self.case["train"]["frozen"] = [n for n, p in self.model.named_parameters() if not p.requires_grad]
         tensors = {"in%d" % i: x.contiguous().numpy() for i, x in enumerate(self.batch)}
         write_st(os.path.join(self.folder, "train.st"), {**tensors, "label": label.contiguous().numpy()})
         if norms:
@@ -500,6 +508,13 @@ class Check:
         return [n for n, x in self.case["train"].get("params", {}).items()
                 if x and not are_in(np.array(x, np.float32), there)]
 
+    def frozen(self, tag):
+        """Parameters that the module has frozen, which no file says; those of them that it has under their names."""
+        import onnx
+        named = set(self.case["train"].get("frozen", []))
+        graph = onnx.load(self.path(tag + ".onnx"), load_external_data=False).graph if named else None
+        return [t.name for t in graph.initializer if t.name in named] if named else []
+
     def trains(self, tag):
         if self.precision != "fp32":
             return "-", "judged in fp32 only"
@@ -519,9 +534,15 @@ class Check:
         mine, _ = self.inputs(file, read_st(self.path("train.st")))
         mine["label"] = read_st(self.path("train.st"))["label"]
         write_st(self.path("x.in"), mine)
-        wrong, _ = self.shunt_run("train", "--model", self.path(tag + ".onnx"), "--inputs", self.path("x.in"),
-                                  "--labels", "label", "--loss", "mse", "--optimizer", "sgd", "--lr", str(LR),
-                                  "--steps", str(STEPS), "--losses", self.path("x.json"))
+        frozen, wrong = self.frozen(tag), 'parameter is called "'
+        while wrong and 'parameter is called "' in wrong:  # one that does not learn anyway
+            frozen = [n for n in frozen if '"%s"' % n not in wrong]
+            with open(self.path("x.spec"), "w", encoding="utf-8") as f:
+                json.dump({"frozen": frozen} if frozen else {}, f)
+            wrong, _ = self.shunt_run("train", "--model", self.path(tag + ".onnx"), "--inputs", self.path("x.in"),
+                                      "--spec", self.path("x.spec"), "--labels", "label", "--loss", "mse",
+                                      "--optimizer", "sgd", "--lr", str(LR), "--steps", str(STEPS),
+                                      "--losses", self.path("x.json"))
         if wrong:
             return "no", wrong
         with open(self.path("x.json"), encoding="utf-8") as f:
@@ -546,7 +567,7 @@ class Check:
         held = said.get("training_note", "").partition("held fixed are ")[2].partition(" because")[0].split(", ")
         more = [p for p in said.get("training_note", "").split("; ")
                 if p.startswith("places ") or any(what in p for what in TOLD)]
-        held = [n for n in held if n in mine or n.startswith("onnx::")]
+        held = [n for n in held if n in mine or n.startswith(("onnx::", "slice"))]
         return " ".join([n for n in said.get("training_assumes") or [] if n not in mine] + held + more)
 
     def line(self, tag):
@@ -718,6 +739,7 @@ def main():
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--limit", type=int, default=200, help="seconds for a run; three times that for a case")
     p.add_argument("--within", type=int, default=10**6, help="seconds after which none is begun")
+    p.add_argument("--freeze", default="", metavar="PATTERN,...")
     p.add_argument("--draw", type=int, metavar="N")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--totals", action="store_true", help="only of what is in FOLDER")

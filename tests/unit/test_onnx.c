@@ -387,6 +387,21 @@ static void parts_that_a_node_throws_away_are_read(void **state)
     }
 }
 
+/* A module that returns one tensor twice: names tell outputs apart. */
+static void an_output_that_is_listed_twice_is_one(void **state)
+{
+    struct graph *g = NULL;
+    struct file f;
+    (void)state;
+
+    file_begin(&f);
+    file_node(&f, "", "Relu", "x", "y");
+    file_value(&f, OUTPUT, "y", FLOAT, -1, 3);
+    assert_ok(file_read(&f, &g, NULL, NULL));
+    assert_int_equal(g->n_outputs, 1);
+    graph_free(g);
+}
+
 static void weights_that_do_not_match_their_shape_are_refused(void **state)
 {
     char zeros[64] = {0};
@@ -579,6 +594,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             nodes_that_lack_inputs_are_refused_before_anything_looks_at_them, setup, teardown),
         cmocka_unit_test_setup_teardown(parts_that_a_node_throws_away_are_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_output_that_is_listed_twice_is_one, setup, teardown),
         cmocka_unit_test_setup_teardown(weights_that_do_not_match_their_shape_are_refused, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_million_tiny_nodes_are_refused_before_they_cost_memory,

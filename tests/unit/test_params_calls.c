@@ -263,6 +263,35 @@ static void a_bound_of_an_old_file_learns(void **state)
     }
 }
 
+static void say_blank(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE, "p_pos: PARAMETER target='pos'\n");
+    say_from(g, "slice_1", "['pos', 'val_0', 'val_1']");
+    say_from(g, "slice_2", "['pos', 'val_0', 'val_2']");
+}
+
+/* Two windows of places that begin as zeros: which rows they share nothing says, so they are held,
+ * and whoever pushes the file is told by their names. */
+static void windows_of_zeros_are_told(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 5}),
+             z = input(g, "z", 3, (int64_t[]){-1, 4, 5}),
+             a = param(g, "slice_1", 2, (int64_t[]){6, 5}),
+             b = param(g, "slice_2", 2, (int64_t[]){4, 5});
+
+    (void)state;
+    memset(g->values[a].data, 0, g->values[a].bytes);
+    memset(g->values[b].data, 0, g->values[b].bytes);
+    x = NODE(g, "ReduceSum", "s", NODE(g, "Add", "m", x, a));
+    x = NODE(g, "Mul", "y", x, NODE(g, "ReduceSum", "r", NODE(g, "Add", "n", z, b)));
+    g = edited(g, x, say_blank);
+    assert_true(g->values[graph_find(g, "slice_1")].is_held && !is_param(g, "slice_1"));
+    assert_true(g->values[graph_find(g, "slice_2")].is_held && !is_param(g, "slice_2"));
+    graph_free(g);
+}
+
 static void say_parts(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
@@ -440,6 +469,7 @@ int main(void)
         cmocka_unit_test(views_of_one_parameter_are_trained_as_one),
         cmocka_unit_test(the_negative_of_a_number_is_computed_of_it),
         cmocka_unit_test(a_number_learns_behind_a_function),
+        cmocka_unit_test(windows_of_zeros_are_told),
         cmocka_unit_test(a_number_that_is_held_is_told),
         cmocka_unit_test(a_bound_that_is_a_parameter_learns),
         cmocka_unit_test(a_bound_of_an_old_file_learns),
