@@ -5,7 +5,8 @@ A model of one small addition, requests and replies of a few hundred bytes, N co
 one after the other: to the whole system (`shunt up`) and, in turns, to libmicrohttpd that sends back
 what it reads, with as many threads. Both have the same client on the same cores. Server-Timing of a
 request at a time says which part takes what. With --beside FOLDER the peer is the system of the
-programs in FOLDER/build/bin, with what each takes of the processors (lib/beside.py).
+programs in FOLDER/build/bin, with what each takes of the processors (lib/beside.py). With --grpc the
+same requests go over gRPC and over HTTP, in turns, to one system.
 
 Standard library only.
 """
@@ -24,7 +25,7 @@ for folder in ("tests/e2e", "bench/lib"):
     sys.path.insert(0, os.path.join(ROOT, folder))
 import onnx_bytes as onnx  # noqa: E402
 import beside  # noqa: E402
-from http_client import PROGRAM, Connection, Peer, v2_request  # noqa: E402
+from http_client import PROGRAM, Connection, Peer, grpc_request, v2_request  # noqa: E402
 from system import System  # noqa: E402
 
 GOALS = "goals: 0.25 of the echo's throughput; 0.5 ms at one connection (median)"
@@ -35,8 +36,8 @@ def small():
                       [onnx.value("y", ["N", 4])], [onnx.tensor("b", [4], [1.0] * 4)])
 
 
-def load(port, request, connections, seconds):
-    out = subprocess.run([PROGRAM, "load", str(port), str(connections), str(seconds)], check=True,
+def load(port, request, connections, seconds, kind="load"):
+    out = subprocess.run([PROGRAM, kind, str(port), str(connections), str(seconds)], check=True,
                          input=b"".join(request), stdout=subprocess.PIPE).stdout
     r = json.loads(out)
     assert r["failed"] == 0, r
@@ -81,11 +82,40 @@ class Side:
         self.s = System("--workers=2", THREADS=str(args.api_threads), **programs)
         key = self.s.tenant("bench")
         self.s.push(key, "small", small(), max_batch=8)
-        self.request = v2_request(key, "small", "x", [1, 4], struct.pack("<4f", 1, 2, 3, 4))
+        what = (key, "small", "x", [1, 4], struct.pack("<4f", 1, 2, 3, 4))
+        self.request, self.call = v2_request(*what), grpc_request(*what)
 
     def requests(self, connections, seconds):
         got = load(self.s.port, self.request, connections, seconds)
         return got["requests"], got["seconds"], beside.cpu_s(self.s)
+
+    def rounds(self, connections, args):
+        """Of both front ends, in turns: requests a second, median latency."""
+        sides = {"http": (self.s.port, self.request, "load"), "grpc": (self.s.port + 1, self.call, "grpc")}
+        got = {name: [] for name in sides}
+        for i in range(args.rounds):
+            for name in sorted(sides, reverse=i % 2 == 1):
+                port, request, kind = sides[name]
+                got[name].append(load(port, request, connections, args.seconds, kind))
+        return got
+
+
+def grpc_beside_http(args):
+    side = Side(args)
+    try:
+        for n in args.connections:
+            side.rounds(n, argparse.Namespace(rounds=1, seconds=.3))  # to warm up
+            got = side.rounds(n, args)
+            for name, rounds in sorted(got.items()):
+                print("%-6s %3d connections: %8.0f requests/s  p50 %7.3f ms  p99 %7.3f ms" % (
+                    name, n, *(statistics.median(r[k] for r in rounds) for k in ("rate", "p50_ms", "p99_ms"))))
+            pairs = list(zip(got["grpc"], got["http"]))
+            print("       %3d connections: gRPC has %.3f of HTTP's throughput, its p50 is %.3f of HTTP's "
+                  "(medians of %d rounds)" % (
+                      n, statistics.median(g["rate"] / h["rate"] for g, h in pairs),
+                      statistics.median(g["p50_ms"] / h["p50_ms"] for g, h in pairs), len(pairs)))
+    finally:
+        side.s.stop()
 
 
 def beside_another(args):
@@ -116,13 +146,14 @@ def main():
     p.add_argument("--seconds", type=float, help="of each round: 1; with --beside 0.5")
     p.add_argument("--rounds", type=int, help="5; with --beside 12")
     p.add_argument("--beside", metavar="FOLDER", help="another build, to compare with")
+    p.add_argument("--grpc", action="store_true", help="over gRPC beside HTTP, instead of an echo")
     p.add_argument("--connections", type=lambda s: [int(n) for n in s.split(",")], default=[1, 16])
     p.add_argument("--api-threads", type=int, default=2)
     args = p.parse_args()
     args.rounds = args.rounds or (12 if args.beside else 5)
     args.seconds = args.seconds or (.5 if args.beside else 1)
-    if args.beside:
-        beside_another(args)
+    if args.beside or args.grpc:
+        (beside_another if args.beside else grpc_beside_http)(args)
         return
     ours = Side(args)
     try:

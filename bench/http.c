@@ -6,6 +6,8 @@
  *   http load PORT N SECONDS < REQUEST
  *                               N connections that send the same request again and again; prints
  *                               requests, seconds and percentiles as one JSON object
+ *   http grpc PORT N SECONDS < REQUEST
+ *                               the same over gRPC: REQUEST is the frames of a call on stream 1
  *
  * The servers print their port and stop at the end of standard input.
  */
@@ -28,6 +30,7 @@
 #define BODY_BYTES ((size_t)64 << 20)
 #define MAX_CONNECTIONS 256
 #define MAX_SAMPLES ((size_t)1 << 20)
+#define FRAME_HEAD 9u
 
 static void wait_for_the_end(void)
 {
@@ -184,6 +187,8 @@ static int serve_socket(void)
 
 struct client {
     pthread_t thread;
+    bool is_grpc;
+    uint32_t stream; /* the last one of gRPC */
     const char *request;
     size_t bytes;
     int port;
@@ -201,17 +206,73 @@ static int64_t now_ns(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static bool exchange(int fd, const struct client *c, char *reply)
+static bool send_all(int fd, const char *data, size_t bytes)
 {
-    size_t got = 0, head = 0, length = 0;
-
-    for (size_t at = 0; at < c->bytes;) {
-        ssize_t n = send(fd, c->request + at, c->bytes - at, MSG_NOSIGNAL);
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = send(fd, data + at, bytes - at, MSG_NOSIGNAL);
 
         if (n <= 0)
             return false;
         at += (size_t)n;
     }
+    return true;
+}
+
+static size_t frame_bytes(const unsigned char *head)
+{
+    return FRAME_HEAD + ((size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2]);
+}
+
+/* The preface, no settings of ours, and a window that never closes in a measurement. */
+static bool begin_grpc(int fd)
+{
+    static const char HELLO[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+                                "\0\0\4\x8\0\0\0\0\0\x7f\xfe\0\0";
+
+    return send_all(fd, HELLO, sizeof(HELLO) - 1);
+}
+
+/* A failed call has trailers only. */
+static bool exchange_grpc(int fd, struct client *c, char *reply)
+{
+    static const char ACK[FRAME_HEAD] = {0, 0, 0, 4, 1};
+    char *request = memcpy(reply + PIECE_BYTES, c->request, c->bytes);
+    size_t got = 0, at = 0;
+    bool has_data = false;
+
+    c->stream += c->stream ? 2 : 1;
+    for (size_t i = 0; i < c->bytes; i += frame_bytes((unsigned char *)request + i))
+        for (unsigned k = 0; k < 4; k++)
+            request[i + 5 + k] = (char)(c->stream >> (24 - 8 * k));
+    if (!send_all(fd, request, c->bytes))
+        return false;
+    for (;;) {
+        const unsigned char *f = (unsigned char *)reply + at;
+        ssize_t n;
+
+        if (got >= at + FRAME_HEAD && got >= at + frame_bytes(f)) {
+            has_data |= f[3] == 0;
+            if (f[3] == 1 && (f[4] & 1)) /* headers that end the stream */
+                return has_data;
+            if (f[3] == 3 || f[3] == 7 ||
+                (f[3] == 4 && !(f[4] & 1) && !send_all(fd, ACK, sizeof(ACK))))
+                return false;
+            at += frame_bytes(f);
+            continue;
+        }
+        n = recv(fd, reply + got, PIECE_BYTES - got, 0);
+        if (n <= 0)
+            return false;
+        got += (size_t)n;
+    }
+}
+
+static bool exchange(int fd, const struct client *c, char *reply)
+{
+    size_t got = 0, head = 0, length = 0;
+
+    if (!send_all(fd, c->request, c->bytes))
+        return false;
     while (head == 0 || got < head + length) {
         ssize_t n = recv(fd, reply + got, PIECE_BYTES - got, 0);
 
@@ -229,17 +290,18 @@ static void *client_thread(void *arg)
     struct sockaddr_in addr = {.sin_family = AF_INET,
                                .sin_port = htons((uint16_t)c->port),
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    char *reply = malloc(PIECE_BYTES + 1);
+    char *reply = malloc(PIECE_BYTES + c->bytes + 1);
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    c->failed = !reply || connect(fd, (struct sockaddr *)&addr, sizeof(addr));
+    c->failed = !reply || connect(fd, (struct sockaddr *)&addr, sizeof(addr)) ||
+                (c->is_grpc && !begin_grpc(fd));
     while (!c->failed && c->n < MAX_SAMPLES) {
         int64_t t = now_ns();
 
         if (t >= c->end_ns)
             break;
-        c->failed = !exchange(fd, c, reply);
+        c->failed = c->is_grpc ? !exchange_grpc(fd, c, reply) : !exchange(fd, c, reply);
         c->us10[c->n++] = (uint32_t)((now_ns() - t) / 100);
     }
     close(fd);
@@ -277,7 +339,7 @@ static int report(const struct client *clients, size_t n, double seconds)
     return 0;
 }
 
-static int load(int port, size_t n, double seconds)
+static int load(int port, size_t n, double seconds, bool is_grpc)
 {
     static struct client clients[MAX_CONNECTIONS];
     char *request = malloc(BODY_BYTES);
@@ -289,6 +351,7 @@ static int load(int port, size_t n, double seconds)
         return 1;
     for (size_t i = 0; i < n; i++) {
         clients[i] = (struct client){.request = request, .bytes = bytes, .port = port};
+        clients[i].is_grpc = is_grpc;
         clients[i].end_ns = begin + (int64_t)(seconds * 1e9);
         clients[i].us10 = calloc(MAX_SAMPLES, sizeof(uint32_t));
         if (!clients[i].us10 ||
@@ -310,9 +373,10 @@ int main(int argc, char **argv)
         return serve_library((unsigned)strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
     if (argc == 2 && strcmp(argv[1], "socket") == 0)
         return serve_socket();
-    if (argc == 5 && strcmp(argv[1], "load") == 0)
+    if (argc == 5 && (strcmp(argv[1], "load") == 0 || strcmp(argv[1], "grpc") == 0))
         return load((int)strtol(argv[2], NULL, 10), strtoul(argv[3], NULL, 10),
-                    strtod(argv[4], NULL));
-    fputs("usage: http library THREADS POOL | socket | load PORT N SECONDS < REQUEST\n", stderr);
+                    strtod(argv[4], NULL), strcmp(argv[1], "grpc") == 0);
+    fputs("usage: http library THREADS POOL | socket | load|grpc PORT N SECONDS < REQUEST\n",
+          stderr);
     return 2;
 }

@@ -30,6 +30,28 @@ def v2_request(key, model, name, shape, raw):
     return head.encode(), text + raw
 
 
+def grpc_request(key, model, name, shape, raw):
+    """The frames of the same call over gRPC."""
+    def field(number, data):
+        assert len(data) < 128 or number == 7 and len(data) < 16384
+        size = bytes((len(data),)) if len(data) < 128 else bytes((len(data) & 127 | 128, len(data) >> 7))
+        return bytes((number << 3 | 2,)) + size + data
+
+    def frame(kind, flags, data):
+        return len(data).to_bytes(3, "big") + bytes((kind, flags, 0, 0, 0, 1)) + data
+
+    def header(key, value):
+        return b"\x00" + bytes((len(key),)) + key + bytes((len(value),)) + value
+    assert max(shape) < 128
+    tensor = field(1, name.encode()) + field(2, b"FP32") + field(3, bytes(shape))
+    text = field(1, model.encode()) + field(5, tensor) + field(7, raw)
+    head = b"".join(header(*h) for h in (
+        (b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"127.0.0.1"),
+        (b":path", b"/inference.GRPCInferenceService/ModelInfer"), (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"), (b"authorization", b"Bearer " + key.encode())))
+    return frame(1, 4, head), frame(0, 1, b"\0" + len(text).to_bytes(4, "big") + text)
+
+
 def shm_request(key, model, name, shape, region):
     """The same with the input in a registered region."""
     size = 4 * math.prod(shape)
