@@ -46,7 +46,8 @@ int call_new(struct grpc_stream *s, struct grpc_call **out, struct sh_err *err)
     c->q.has_length = true;
     c->q.h = (struct api_headers){.authorization = s->head[HEAD_AUTH],
                                   .request_id = s->head[HEAD_ID],
-                                  .traceparent = s->head[HEAD_TRACE]};
+                                  .traceparent = s->head[HEAD_TRACE],
+                                  .session = s->head[HEAD_SESSION]};
     sh_strlcpy(c->q.method, s->method->verb, sizeof(c->q.method));
     c->t = s->c->t;
     c->s = s;

@@ -91,6 +91,7 @@ enum {
     HEAD_TRACE,
     HEAD_TIMEOUT,
     HEAD_TENANT,
+    HEAD_SESSION,
     GRPC_N_HEADS
 };
 

@@ -36,15 +36,30 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
+/* OWNED; without blanks around it. */
+static char *copy_value(const char *value, size_t n)
+{
+    for (; n > 0 && strchr(" \t", value[n - 1]); n--)
+        ;
+    for (; n > 0 && strchr(" \t", *value); n--)
+        value++;
+    return strndup(value, n);
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
                      size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
                      void *arg)
 {
     static const char *const NAMES[GRPC_N_HEADS] = {
-        [HEAD_PATH] = ":path",           [HEAD_METHOD] = ":method",
-        [HEAD_TYPE] = "content-type",    [HEAD_AUTH] = "authorization",
-        [HEAD_ID] = "x-request-id",      [HEAD_TRACE] = "traceparent",
-        [HEAD_TIMEOUT] = "grpc-timeout", [HEAD_TENANT] = "shunt-tenant",
+        [HEAD_PATH] = ":path",
+        [HEAD_METHOD] = ":method",
+        [HEAD_TYPE] = "content-type",
+        [HEAD_AUTH] = "authorization",
+        [HEAD_ID] = "x-request-id",
+        [HEAD_TRACE] = "traceparent",
+        [HEAD_TIMEOUT] = "grpc-timeout",
+        [HEAD_TENANT] = "shunt-tenant",
+        [HEAD_SESSION] = "shunt-session",
     };
     struct grpc_stream *s = stream_of(session, frame->hd.stream_id);
 
@@ -60,7 +75,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
             s->twice |= i != HEAD_TRACE;
             continue;
         }
-        s->head[i] = strndup((const char *)value, value_len);
+        s->head[i] = copy_value((const char *)value, value_len);
         if (!s->head[i])
             return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
@@ -297,6 +312,8 @@ int h2_new(struct grpc_conn *c, struct sh_err *err)
         e = nghttp2_option_new(&option);
     if (!e) {
         nghttp2_option_set_no_auto_window_update(option, 1);
+        /* perf_analyzer sends such: all that is behind the colon, with the blank. */
+        nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
         nghttp2_session_callbacks_set_on_begin_headers_callback(calls, on_begin_headers);
         nghttp2_session_callbacks_set_on_header_callback(calls, on_header);
         nghttp2_session_callbacks_set_on_frame_recv_callback(calls, on_frame);

@@ -13,6 +13,7 @@ import queue
 import random
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -29,15 +30,17 @@ import hpack  # noqa: E402
 import numpy as np  # noqa: E402
 import tritonclient.grpc as triton  # noqa: E402
 import tritonclient.http as over_http  # noqa: E402
+import tritonclient.utils.shared_memory as shm  # noqa: E402
 from google.protobuf import descriptor_pb2  # noqa: E402
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 import onnx_bytes  # noqa: E402
-from system import DIGITS, ROOT, Story, System, read_st, until, zoo  # noqa: E402
+from system import BIN, DIGITS, ROOT, Story, System, free_port, read_st, until, zoo  # noqa: E402
 
 CODE = grpc.StatusCode
 MOST = 1 << 20  # bytes of a request
+WIDE = 60000
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -77,6 +80,34 @@ def told(got):
             out.update(decoder.decode(got[9:9 + n]))
         got = got[9 + n:]
     return out
+
+
+def wide():
+    """A sum of many numbers: megabytes both ways."""
+    n = onnx_bytes
+    return n.model([n.node("Add", ["x", "b"], ["y"])], [n.value("x", ["N", WIDE])],
+                   [n.value("y", ["N", WIDE])], [n.tensor("b", [1], [1.0])])
+
+
+@contextlib.contextmanager
+def another(s, *options):
+    """Another shunt-api of the same system, with options of its own: its port of gRPC."""
+    def of_the_first(file):
+        with open("/proc/%d/%s" % (s.pid("api"), file)) as f:
+            return f.read().rstrip("\0").split("\0")
+    port = free_port()
+    own = ["--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:%d" % port, "--metrics-addr=", "--name=another"]
+    env = dict(pair.split("=", 1) for pair in of_the_first("environ"))
+    with tempfile.TemporaryFile() as log:
+        p = subprocess.Popen([os.path.join(BIN, "shunt-api"), *of_the_first("cmdline")[1:], *own, *options],
+                             env=env, stderr=log)
+        try:
+            until("it listens", lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+            yield port
+        finally:
+            p.terminate()
+            rc = p.wait(60)
+    assert rc == 0, rc
 
 
 class Grpc(Story):
@@ -232,6 +263,102 @@ class Grpc(Story):
         self.assertEqual(dict(call.initial_metadata())["x-request-id"], trace)
         self.assertIn("compute;dur=", dict(call.trailing_metadata())["server-timing"])
         self.assertIn(trace, self.s.at_metrics("api", "/trace?seconds=60")[1])
+
+    # ------------------------------------------------------------ large, shared, encrypted
+    def test_large_tensors(self):
+        """More than a window, and than what is read on the thread itself."""
+        self.s.push(self.key, "wide", wide(), max_batch=4)
+        x = np.random.default_rng(3).standard_normal((4, WIDE)).astype(np.float32)
+        for _ in range(3):
+            got = self.infer("wide", inputs=self.inputs(x=x)).as_numpy("y")
+            np.testing.assert_array_equal(got, x + np.float32(1))
+        q = service_pb2.ModelInferRequest(model_name="wide")
+        q.inputs.add(name="x", datatype="FP32", shape=[4, WIDE]).contents.fp32_contents.extend(x.ravel())
+        stub = self.raw_stub()
+        calls = [stub.ModelInfer.future(q, metadata=self.meta()) for _ in range(12)]
+        for c in calls:
+            self.assertEqual(c.result(timeout=60).raw_output_contents[0], (x + np.float32(1)).tobytes())
+        for r in stub.ModelStreamInfer(iter([q] * 5), metadata=self.meta()):
+            self.assertEqual(r.infer_response.raw_output_contents[0], (x + np.float32(1)).tobytes())
+
+    def test_system_shared_memory(self):
+        with another(self.s, "--client-shm=any") as port:
+            c = triton.InferenceServerClient("127.0.0.1:%d" % port)
+            self.addCleanup(c.close)
+            x = self.x[:2]
+            key = "/shunt-grpc-%d" % os.getpid()
+            region = shm.create_shared_memory_region("io", key, x.nbytes + 80)
+            self.addCleanup(shm.destroy_shared_memory_region, region)
+            shm.set_shared_memory_region(region, [x])
+            c.register_system_shared_memory("io", key, x.nbytes + 80, headers=dict(self.auth))
+            status = c.get_system_shared_memory_status(headers=dict(self.auth)).regions
+            self.assertEqual((status["io"].key, status["io"].byte_size), (key, x.nbytes + 80))
+            i = triton.InferInput("x", list(x.shape), "FP32")
+            i.set_shared_memory("io", x.nbytes)
+            o = triton.InferRequestedOutput("logits")
+            o.set_shared_memory("io", 80, offset=x.nbytes)
+            r = c.infer("digits", [i], outputs=[o], headers=dict(self.auth)).get_response().outputs[0]
+            self.assertEqual(r.parameters["shared_memory_region"].string_param, "io")
+            got = shm.get_contents_as_numpy(region, np.float32, [2, 10], offset=x.nbytes)
+            np.testing.assert_array_equal(got, self.http_logits(x))
+            c.unregister_system_shared_memory("io", headers=dict(self.auth))
+
+    def test_tls(self):
+        with tempfile.TemporaryDirectory(prefix="shunt-tls-") as d:
+            cert, key = d + "/tls.crt", d + "/tls.key"
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                            "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=here", "-addext",
+                            "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], check=True,
+                           capture_output=True)
+            with another(self.s, "--tls-cert=" + cert, "--tls-key=" + key) as port:
+                c = triton.InferenceServerClient("127.0.0.1:%d" % port, ssl=True, root_certificates=cert)
+                self.addCleanup(c.close)
+                for n in (1, 8):
+                    r = c.infer("digits", self.inputs(x=self.x[:n]), headers=dict(self.auth))
+                    np.testing.assert_array_equal(r.as_numpy("logits"), self.http_logits(self.x[:n]))
+                self.s.push(self.key, "wide", wide(), max_batch=4)
+                x = np.ones((4, WIDE), np.float32)
+                for _ in range(3):
+                    r = c.infer("wide", self.inputs(x=x), headers=dict(self.auth))
+                    self.assertEqual(set(r.as_numpy("y").ravel()), {np.float32(2)})
+                plain = triton.InferenceServerClient("127.0.0.1:%d" % port)
+                self.addCleanup(plain.close)
+                self.refused("UNAVAILABLE", "", plain.is_server_live)
+                context = ssl.create_default_context(cafile=cert)
+                context.set_alpn_protocols(["http/1.1"])  # who speaks something else is told so
+                with socket.create_connection(("127.0.0.1", port)) as raw, self.assertRaises(ssl.SSLError):
+                    context.wrap_socket(raw, server_hostname="127.0.0.1").close()
+                self.assertTrue(c.is_server_live())
+
+    def test_connections_without_a_key_make_room(self):
+        with another(self.s, "--grpc-max-connections=4", "--threads=1") as port:
+            strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(6)]
+            for x in strangers:
+                self.addCleanup(x.close)
+                x.settimeout(20)
+            for x in strangers[:2]:  # the oldest
+                while x.recv(4096):
+                    pass
+            strangers[2].settimeout(0.2)
+            with self.assertRaises(TimeoutError):
+                while strangers[2].recv(4096):
+                    pass
+            c = triton.InferenceServerClient("127.0.0.1:%d" % port)
+            self.addCleanup(c.close)
+            r = c.infer("digits", self.inputs(x=self.x[:1]), headers=dict(self.auth))
+            self.assertEqual(r.as_numpy("logits").shape, (1, 10))
+            for _ in range(6):
+                more = socket.create_connection(("127.0.0.1", port))
+                self.addCleanup(more.close)
+            c.infer("digits", self.inputs(x=self.x[:1]), headers=dict(self.auth))
+
+    def test_calls_beyond_those_of_a_connection_wait(self):
+        with frozen(self.s):
+            stub = self.raw_stub()
+            calls = [stub.ModelInfer.future(self.request(), metadata=self.meta()) for _ in range(60)]
+            until("some are in flight", self.in_flight)
+        for c in calls:
+            self.assertEqual(len(c.result(timeout=60).raw_output_contents[0]), 40)
 
     # ------------------------------------------------------------ refusals
     def test_refusals_have_their_codes(self):
@@ -462,6 +589,11 @@ class Grpc(Story):
         self.assertEqual(told(self.talk(PREFACE + frame(4) + frame(1, 5, 1, text)))[":status"], "415")
         got = told(self.talk(PREFACE + frame(4) + frame(1, 5, 1, head(b"Nothing"))))
         self.assertEqual((got[":status"], got["grpc-status"], got["shunt-code"]), ("200", "12", "METHOD"))
+        blank = head(b"ModelInfer", authorization=b" Bearer " + self.key.encode() + b" ")
+        body = self.request().SerializeToString()
+        got = told(self.talk(PREFACE + frame(4) + frame(1, 4, 1, blank) +
+                             frame(0, 1, 1, b"\0" + struct.pack(">I", len(body)) + body)))
+        self.assertEqual(got["grpc-status"], "0")  # perf_analyzer sends blanks so
         got = told(self.talk(PREFACE + frame(4) + frame(1, 5, 1, head(b"ServerLive"))))
         self.assertEqual((got["grpc-status"], "without a message" in got["grpc-message"]), ("3", True))
 

@@ -55,12 +55,13 @@ class PerfAnalyzer(Story):
         cls.s.push(cls.key, "digits", zoo("digits-cnn"), max_batch=8)
         os.makedirs(OUT, exist_ok=True)
 
-    def sweep(self, name, *options):
+    def sweep(self, name, *options, protocol="http"):
         report, log = (os.path.join(OUT, name + ext) for ext in (".csv", ".txt"))
         with open(log, "w") as f:
             rc = subprocess.run(
-                [*COMMAND, "-m", "digits", "-u", "127.0.0.1:%d" % self.s.port, "-i", "http", "-H",
-                 "Authorization: Bearer " + self.key, "--measurement-mode", "count_windows",
+                [*COMMAND, "-m", "digits", "-u", "127.0.0.1:%d" % (
+                    self.s.port + (protocol == "grpc")), "-i", protocol, "-H",
+                 "authorization: Bearer " + self.key, "--measurement-mode", "count_windows",
                  "--measurement-request-count", "100", "--stability-percentage", "999", "-f", report,
                  "--verbose-csv", *options],
                 stdout=f, stderr=subprocess.STDOUT, timeout=400).returncode
@@ -93,6 +94,19 @@ class PerfAnalyzer(Story):
         rows, _ = self.sweep("json", "-a", "--concurrency-range", "4:4", "--input-tensor-format",
                              "json", "--output-tensor-format", "json")
         self.assertGreater(float(rows[4]["Inferences/Second"]), 0)
+
+    def test_a_sweep_over_grpc(self):
+        rows, text = self.sweep("grpc", "-b", "1", "--concurrency-range", "1:4:1", protocol="grpc")
+        self.assertEqual(sorted(rows), [1, 2, 3, 4])
+        for r in rows.values():
+            self.assertGreater(float(r["Inferences/Second"]), 0)
+            self.assertGreater(float(r["Server Compute Infer"]), 0)
+        self.assertNotIn("error", text.lower().replace("errors: 0", ""))
+
+    def test_grpc_asynchronously_and_in_a_stream(self):
+        for name, options in (("grpc-a", ["-a"]), ("grpc-s", ["--streaming"])):
+            rows, _ = self.sweep(name, *options, "-b", "8", "--concurrency-range", "4:4", protocol="grpc")
+            self.assertGreater(float(rows[4]["Inferences/Second"]), 0)
 
 
 if __name__ == "__main__":
