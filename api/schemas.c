@@ -155,7 +155,8 @@ const struct api_schema API_SCHEMAS[] = {
         {"created_at", S_TIME()}, {"versions", S_LIST(S_OBJECT(MEMBERS({"version", S_INT()},
         {"state", S_TEXT()}, {"reason", S_TEXT(.null = true)}, {"pinned", S_BOOL()},
         {"loading", LOADING})))}, {"aliases", S_LIST(S_OBJECT(MEMBERS({"name", S_TEXT()},
-         {"targets", ALIAS_LIST()}, {"rolled_back", OBJECT0})))}, {"traffic", TRAFFIC},
+         {"targets", ALIAS_LIST()}, {"previous", ALIAS_LIST(.null = true)},
+         {"rolled_back", OBJECT0})))}, {"traffic", TRAFFIC},
         {"slo", S_OBJECT(MEMBERS(
         {"latency_ms", S_NUM()}, {"percentile", S_NUM()}, {"requests", S_INT()},
         {"met", S_INT(.text = "of these requests")}), .null = true, .text = "the latency target "

@@ -1,4 +1,4 @@
-// model.js - one model: its versions, where they are, and its latency target.
+// model.js - one model: its versions, which of them serve, where they are, and its latency target.
 import * as api from "./api.js";
 import {bytes, card, confirm, count, el, facts, field, link, ms, number, percent, say, select, show,
   state, table, time} from "./dom.js";
@@ -10,6 +10,37 @@ export const title = rest => "Model " + rest[0];
 
 const tensors = list => (list || []).map(t => t.name + " " + t.datatype + " [" + t.shape.join(", ") + "]")
   .join("; ");
+
+const shares = list => {
+  const all = (list || []).reduce((sum, t) => sum + t.weight, 0);
+  return (list || []).map(t => t.version + (list.length > 1 ? " (" + percent(t.weight / all) + ")" : "")).join(", ") ||
+    "–";
+};
+
+// Asks first: it changes what requests get.
+async function move(button, question, yes, path, body, done) {
+  if (!await confirm(question, yes)) return;
+  button.disabled = true;
+  await api.call("POST", api.scoped(path), body).then(() => say(done), x => say(x.message));
+  button.disabled = false;
+}
+
+function aliasTable(at, mine) {
+  return table({
+    caption: "Aliases", key: a => a.name,
+    columns: [
+      {head: "Alias", cell: a => a.name},
+      {head: "Versions that serve", cell: a => shares(a.targets)},
+      {head: "Before", cell: a => shares(a.previous), wide: true},
+      {head: "Rolled back by itself", cell: a => a.rolled_back ? a.rolled_back.reason : ""},
+      mine && api.maySubmit() && {head: "Actions", cell: a => a.previous ? el("button", {
+        "aria-label": "Roll back " + a.name,
+        onclick: e => move(e.currentTarget, "Roll " + a.name + " back to version " + shares(a.previous) + "?",
+          "Roll it back", `${at}/aliases/${a.name}/rollback`, undefined, a.name + " is rolled back"),
+      }, "Roll back") : ""},
+    ].filter(c => c),
+  });
+}
 
 function actions(at, v) {
   const list = [["load", "Load"], ["unload", "Unload"], v.pinned ? ["unpin", "Unpin"] : ["pin", "Pin"]];
@@ -27,7 +58,16 @@ function actions(at, v) {
   }, text)));
 }
 
-function versionTable(at) {
+function serveButton(at, v) {
+  return el("button", {
+    "aria-label": "Serve version " + v.version,
+    onclick: e => move(e.currentTarget, "Let the alias stable stand for version " + v.version +
+      "? Requests that name no version get it then.", "Serve it", at + "/aliases/stable/promote",
+    {version: v.version}, "stable is version " + v.version),
+  }, "Serve");
+}
+
+function versionTable(at, mine) {
   return table({
     caption: "Versions", key: v => v.version,
     columns: [
@@ -41,7 +81,7 @@ function versionTable(at) {
       {head: "Made by", cell: v => v.source_job ? link("job " + v.source_job, "jobs", v.source_job) : "upload",
         wide: true},
       {head: "Pinned", cell: v => v.pinned ? "yes" : "no"},
-      api.maySubmit() && {head: "Actions", cell: v => actions(at, v)},
+      api.maySubmit() && {head: "Actions", cell: v => el("span", null, actions(at, v), mine && serveButton(at, v))},
     ].filter(c => c),
   });
 }
@@ -115,7 +155,8 @@ export async function open(main, ctx) {
   const name = ctx.rest[0], at = "/api/v1/models/" + api.seg(name);
   const first = await api.get(api.scoped(at), ctx.signal);
   const mine = first.tenant === api.tenantName();
-  const overview = el("div"), versions = versionTable(at), places = placeTable(), met = attainment(at, ctx);
+  const overview = el("div"), versions = versionTable(at, mine), places = placeTable(), met = attainment(at, ctx);
+  const aliases = aliasTable(at, mine), aliasBox = el("div");
   let newest = 0, follows = new AbortController();
 
   function onModel(m) {
@@ -126,6 +167,11 @@ export async function open(main, ctx) {
       ["Target", m.slo ? ms(m.slo.latency_ms) + " for " + m.slo.percentile + " %" : "none"],
     ]));
     met.note(m.slo).catch(ctx.lost);
+    aliases.fill(m.aliases);
+    if (!m.aliases.length)
+      show(aliasBox, "This model has no alias: requests that name no version get the newest one that is READY.");
+    else if (!aliases.node.isConnected)
+      show(aliasBox, aliases.node);
     const last = m.versions.length ? m.versions[m.versions.length - 1].version : 0;
     if (last && last !== newest) {
       newest = last;
@@ -137,7 +183,8 @@ export async function open(main, ctx) {
   }
   main.append(el("div", {class: "row"}, api.mayInfer() &&
     el("a", {class: "button", href: "#/try/" + api.seg(name)}, "Try it")),
-  card("Overview", overview), card("Versions", versions.node), card("Where it is", places.node),
+  card("Overview", overview), card("Versions", versions.node), card("What serves", aliasBox),
+  card("Where it is", places.node),
   card("Latency target", met.node, mine && api.maySubmit() && targetForm(at, first.slo)));
   onModel(first);
   api.watch(api.scoped(at), ctx.signal, onModel, ctx.lost);

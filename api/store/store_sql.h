@@ -50,8 +50,9 @@
     "'state', y.state, 'pinned', y.pinned) ORDER BY y.version), '[]') FROM model_version y WHERE " \
     "y.model_id = " m                                                                              \
     ".id AND y.state <> 'DELETED'), 'aliases', (SELECT coalesce(jsonb_agg(jsonb_build_object("     \
-    "'name', y.name, 'targets', y.targets, 'rolled_back', y.rolled_back) ORDER BY y.name), '[]') " \
-    "FROM model_alias y WHERE y.model_id = " m ".id), 'slo', " SQL_TARGET(m)                       \
+    "'name', y.name, 'targets', y.targets, 'previous', y.previous, 'rolled_back', y.rolled_back) " \
+    "ORDER BY y.name), '[]') FROM model_alias y WHERE y.model_id = " m ".id), 'slo', "             \
+    SQL_TARGET(m)                                                                                  \
     ", 'row_version', " m ".row_version)"
 
 #define SQL_VERSION(v)                                                                             \

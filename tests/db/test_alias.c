@@ -13,6 +13,8 @@
 #include "common/clock.h"
 #include "tests/db/db_test.h"
 
+#include <pthread.h>
+
 #define V1 "[{\"version\":1,\"weight\":1}]"
 #define V2 "[{\"version\":2,\"weight\":1}]"
 #define BOTH "[{\"version\":1,\"weight\":9},{\"version\":2,\"weight\":1}]"
@@ -199,6 +201,43 @@ static void a_version_that_is_named_stays_and_one_before_may_go(void **state)
                  "the alias \"stable\" names version 2");
     assert_ok(delete_version(w, "1", NULL));
     assert_false(can_roll_back(w));
+}
+
+struct deletion {
+    struct world w;
+    int rc;
+    struct sh_err err;
+};
+
+static void *delete_meanwhile(void *arg)
+{
+    struct deletion *d = arg;
+
+    d->rc = delete_version(&d->w, "2", &d->err);
+    return NULL;
+}
+
+/* The version is looked at, and held, before the alias is written (NAMED of store_alias.c). */
+static void a_version_that_is_named_while_it_is_deleted_stays(void **state)
+{
+    struct world *w = *state;
+    struct deletion d = {.w = *w};
+    struct db *naming = open_db("test_naming"), *watch = open_db("test_watch");
+    pthread_t thread;
+
+    d.w.q.db = w->db;
+    run(naming, "BEGIN");
+    run(naming, "SELECT 1 FROM model_version WHERE version = 2 FOR SHARE");
+    assert_int_equal(pthread_create(&thread, NULL, delete_meanwhile, &d), 0);
+    while (number(watch, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") <
+           1)
+        usleep(1000);
+    run(naming, "INSERT INTO model_alias (model_id, name, targets) VALUES (1, 'stable', '" V2 "')");
+    run(naming, "COMMIT");
+    pthread_join(thread, NULL);
+    assert_fails(d.rc, SH_E_CONFLICT, &d.err, "the alias \"stable\" names version 2");
+    db_free(naming);
+    db_free(watch);
 }
 
 static void a_model_and_a_tenant_go_with_their_aliases(void **state)
@@ -396,6 +435,7 @@ int main(void)
         TEST(what_cannot_serve_is_refused),
         TEST(a_model_has_a_limited_number),
         TEST(a_version_that_is_named_stays_and_one_before_may_go),
+        TEST(a_version_that_is_named_while_it_is_deleted_stays),
         TEST(a_model_and_a_tenant_go_with_their_aliases),
         TEST(the_catalog_follows),
         TEST(what_fails_goes_back_by_itself_once),

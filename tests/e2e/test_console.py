@@ -184,7 +184,21 @@ class Console(Story):
         self.picture("models")
         self.page("models/digits", self.shows("Error budget"))
         self.b.until(self.shows("x FP32 [-1, 1, 8, 8]"))
+        self.b.until(self.shows("This model has no alias"))
+        for weight in (1, 2):
+            r = self.s.call("PUT", "/api/v1/models/digits/aliases/canary", {"targets": [{"version": 1, "weight": weight}]},
+                            self.key)
+            self.assertEqual(r.status, 200, r)
+        self.b.until(self.b.find("button", "Roll back"))
         self.judge("model")
+        self.b.click("button", "Serve")
+        self.b.click("button", "Serve it")
+        self.b.until(self.shows("stable"))
+        self.b.click("button", "Roll back")
+        self.b.click("button", "Roll it back")
+        self.b.until("!(%s)" % self.b.find("button", "Roll back"))
+        names = [a["name"] for a in self.s.call("GET", "/api/v1/models/digits", key=self.key).json["aliases"]]
+        self.assertEqual(names, ["canary", "stable"])
         self.page("try/digits", self.b.find("button", "Send JSON"))
         self.judge("try")
         self.b.click("button", "Send JSON")

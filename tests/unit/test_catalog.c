@@ -34,6 +34,7 @@ static struct cat_table *make(void)
         row(5, "b", "m", 9, "READY", true),         row(4, "c", "m", 1, "READY", true),
         row(6, "a", "own", 1, "REGISTERED", false), row(8, "b", "secret", 1, "READY", false),
         row(9, "a", "half", 1, "LOADING", false),   row(9, "a", "half", 2, "UNLOADED", false),
+        row(10, "a", "gone", 1, "READY", false),    row(10, "a", "gone", 2, "UNLOADED", false),
     };
     struct cat_version *copy = malloc(sizeof(rows));
     struct cat_table *t = NULL;
@@ -110,12 +111,12 @@ static int64_t served(struct cat_alias a, const char *key)
         copy->before.n += copy->before.list[i].version > 0;
     }
     cat_table_add_aliases(t, copy, 1);
-    found = cat_alias(t, "a", a.model_id == 9 ? "half" : "m", "stable");
+    found = cat_alias(t, "a", a.model_id == 10 ? "gone" : "m", "stable");
     assert_non_null(found);
     assert_null(cat_alias(t, "a", "m", "canary"));
     assert_null(cat_alias(t, "b", "m", "stable")); /* another model of that name */
     assert_null(cat_alias(t, "b", "half", "stable"));
-    v = cat_serving(t, found, a.model_id == 9 ? "half" : "m", key);
+    v = cat_serving(t, found, a.model_id == 10 ? "gone" : "m", key);
     version = v ? v->version : 0;
     catalog_put(t);
     return version;
@@ -140,7 +141,7 @@ static void while_none_is_ready_what_it_named_before_serves(void **state)
                      3);
     /* Somebody unloaded it: nothing else serves in its place. */
     assert_int_equal(
-        served((struct cat_alias){.model_id = 9, .now.list = {{2, 1}}, .before.list = {{1, 1}}},
+        served((struct cat_alias){.model_id = 10, .now.list = {{2, 1}}, .before.list = {{1, 1}}},
                "k"),
         2);
     assert_int_equal(served((struct cat_alias){.now.list = {{8, 1}}}, "k"), 0);
