@@ -308,6 +308,8 @@ def story(root):
         told = run("shunt-demo", "--server", "http://127.0.0.1:8000", "--admin-key", "/var/lib/shunt/admin.key",
                    "--state-dir", "/tmp/demo", *DEMO, root=root)
         ok("the demo tells its story", told.returncode == 0, told.stdout + open(root + "/tmp/log").read()[-3000:])
+        page = run("curl", "-fsSL", "http://127.0.0.1:8000/docs", root=root)
+        ok("the documentation is served", page.returncode == 0 and "<h1" in page.stdout, page.stdout[-500:])
         for u in reversed(units):
             ended = u.stop()
             ok("%s ends when it is asked to" % u.name, ended == 0, ended)
