@@ -35,7 +35,8 @@ class Tenant:
                      for role in ROLES[1:]}
         self.id = {"tenant": name, "model": name + "-model", "version": 1, "choice": 1, "alias": name + "-live",
                    "dataset": name + "-data",
-                   "key": self.keys["read"].split("_")[1], "file": "losses.json", "page": "app.js"}
+                   "key": self.keys["read"].split("_")[1], "file": "losses.json", "page": "app.js",
+                   "folder": "bench", "inner": "sim", "innermost": "traces"}
         r = s.call("PUT", "/api/v1/tenants/%s/quota" % name, {"max_running_jobs": 0}, s.admin)
         assert r.status == 200, r
         s.push(self.admin, self.id["model"], onnx.linear(64, 10), max_batch=4)
