@@ -176,6 +176,23 @@ class Grpc(Story):
         r = self.infer(request_id="a-7", model_version="1")
         self.assertEqual((r.get_response().id, r.get_response().model_version), ("a-7", "1"))
 
+    def test_an_alias_stands_where_a_version_does(self):
+        for weight in (0.1, 0.2):
+            self.s.push(self.key, "lin", onnx_bytes.linear(weight=weight))
+        r = self.s.call("PUT", "/api/v1/models/lin/aliases/half", {"targets": [{"version": 1}, {"version": 2}]}, self.key)
+        self.assertEqual(r.status, 200, r)
+        x = self.inputs(x=np.ones((1, 4), np.float32))
+
+        def served(**more):
+            r = self.c.infer("lin", x, model_version="half", headers={**self.auth, **more})
+            return r.get_response().model_version
+        self.assertEqual({served() for _ in range(40)}, {"1", "2"})
+        of_session = [{served(**{"shunt-session": "user-%d" % i}) for _ in range(3)} for i in range(20)]
+        self.assertEqual({len(v) for v in of_session}, {1})
+        self.assertEqual(set().union(*of_session), {"1", "2"})
+        self.refused("NOT_FOUND", 'no model "lin" with an alias "none"', self.c.infer, "lin", x, model_version="none",
+                     headers=self.auth)
+
     def test_two_outputs_by_choice(self):
         x = np.arange(8, dtype=np.float32).reshape(2, 4)
         k = np.array([[-2**62, 1], [3, 2**62]])
