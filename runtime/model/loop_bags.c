@@ -17,16 +17,46 @@
 
 enum bag_mode { BAG_SUM, BAG_MEAN, BAG_MAX };
 
-#define TURNS "Less(Add(s3,CastLike(1,s3)),@);SequenceInsert(s2,If(Equal("
-#define PLAIN                                                                               \
-    TURNS                                                                                   \
-    "Slice(A,Reshape(s3,-1),Add(#4,CastLike(1,#4))),Slice(A,Add(#4,CastLike(1,#4)),Add(#4," \
+/* The exporter puts what a loop carries into any order: the sequence first (s2) and then the number
+ * of the bag (s3), or the other way; within likewise, the place (t2) and the list (t3). */
+#define BAGS(seq, i, row) \
+    "Less(Add(" i ",CastLike(1," i ")),@);" seq("SequenceInsert(", ",If(Equal(" row(i) ")))")
+#define SEQ_FIRST(before, behind) before "s2" behind ";#2"
+#define SEQ_LAST(before, behind) "#2;" before "s3" behind
+#define PLAIN(i)                                                                               \
+    "Slice(A,Reshape(" i ",-1),Add(#4,CastLike(1,#4))),Slice(A,Add(#4,CastLike(1,#4)),Add(#4," \
     "CastLike(2,#4)))),zeros,"
-#define PADDED                                                                             \
-    TURNS                                                                                  \
-    "Size(Loop.1(,Less(Gather0(A,s3),Gather0(A,Add(s3,CastLike(1,s3)))),#4,,Less(Add(t2,"  \
-    "CastLike(1,t2)),#7),#10,If(Not(Equal(If(Less(Gather0(B,t2),CastLike(0,#12)),Add(#12," \
-    "@),#12),@)),Concat0(t3,Reshape(t2,-1)),t3))),CastLike(0,#23)),zeros,"
+#define PLAIN_SUM(i) PLAIN(i) "ReduceSum(Slice(B,#7,#12),0"
+#define PLAIN_MEAN(i)                                                                             \
+    PLAIN(i)                                                                                      \
+    "If(Equal(" i ",Sub(@,1)),If(Greater(Sub(Shape?(B),#7),CastLike(0,#17)),Div(ReduceSum(Slice(" \
+    "C,#7,#12),0),#17),#21),ReduceMean(#20,0)"
+#define FIXED_MEAN(i)                                                                           \
+    PLAIN(i)                                                                                    \
+    "If(Equal(" i ",@),If(Greater(Sub(@,#7),CastLike(0,#15)),Div(ReduceSum(Slice(B,#7,#12),0)," \
+    "#15),#19),ReduceMean(#18,0)"
+#define PLAIN_MAX(i) PLAIN(i) "ReduceMax(If(Equal(" i ",Sub(@,1)),Slice(B,#7,@),Slice(B,#7,#12)),0"
+#define FIXED_MAX(i) PLAIN(i) "ReduceMax(If(Equal(" i ",@),Slice(B,#7,@),Slice(B,#7,#12)),0"
+#define RANGE(i) ",Less(Gather0(A," i "),Gather0(A,Add(" i ",CastLike(1," i ")))),"
+#define LISTED(j, list)                                                                        \
+    "If(Not(Equal(If(Less(Gather0(B," j "),CastLike(0,#12)),Add(#12,@),#12),@)),Concat0(" list \
+    ",Reshape(" j ",-1))," list ")"
+#define PLACE_FIRST(i) \
+    "Size(Loop.1(" RANGE(i) "#4,,Less(Add(t2,CastLike(1,t2)),#7),#10," LISTED("t2", "t3") ")"
+#define PLACE_LAST(i) \
+    "Size(Loop(" RANGE(i) ",#4,Less(Add(t3,CastLike(1,t3)),#7)," LISTED("t3", "t2") ",#10)"
+#define PADDED(op) "),CastLike(0,#23)),zeros," op "(Gather0(C,#22),0"
+#define FIRST_SUM(i) PLACE_FIRST(i) PADDED("ReduceSum")
+#define FIRST_MEAN(i) PLACE_FIRST(i) PADDED("ReduceMean")
+#define FIRST_MAX(i) PLACE_FIRST(i) PADDED("ReduceMax")
+#define LAST_SUM(i) PLACE_LAST(i) PADDED("ReduceSum")
+#define LAST_MEAN(i) PLACE_LAST(i) PADDED("ReduceMean")
+#define LAST_MAX(i) PLACE_LAST(i) PADDED("ReduceMax")
+#define EITHER(row, mode, rows, pads)               \
+    {BAGS(SEQ_FIRST, "s3", row), mode, rows, pads}, \
+    {                                               \
+        BAGS(SEQ_LAST, "s2", row), mode, rows, pads \
+    }
 
 /* @: how many bags there are, then of padded ones how many rows the table has and which is padding.
  * The last bag of others ends with the rows, of which Shape? and @ say how many. */
@@ -34,20 +64,14 @@ static const struct bag_form {
     const char *text;
     enum bag_mode mode;
     char rows; /* which letter they are */
+    bool is_padded;
 } FORMS[] = {
-    {PLAIN "ReduceSum(Slice(B,#7,#12),0)));#2", BAG_SUM, 'B'},
-    {PLAIN
-     "If(Equal(s3,Sub(@,1)),If(Greater(Sub(Shape?(B),#7),CastLike(0,#17)),Div(ReduceSum(Slice("
-     "C,#7,#12),0),#17),#21),ReduceMean(#20,0))));#2",
-     BAG_MEAN, 'C'},
-    {PLAIN "If(Equal(s3,@),If(Greater(Sub(@,#7),CastLike(0,#15)),Div(ReduceSum(Slice(B,#7,#12),0),"
-           "#15),#19),ReduceMean(#18,0))));#2",
-     BAG_MEAN, 'B'},
-    {PLAIN "ReduceMax(If(Equal(s3,Sub(@,1)),Slice(B,#7,@),Slice(B,#7,#12)),0)));#2", BAG_MAX, 'B'},
-    {PLAIN "ReduceMax(If(Equal(s3,@),Slice(B,#7,@),Slice(B,#7,#12)),0)));#2", BAG_MAX, 'B'},
-    {PADDED "ReduceSum(Gather0(C,#22),0)));#2", BAG_SUM, 'C'},
-    {PADDED "ReduceMean(Gather0(C,#22),0)));#2", BAG_MEAN, 'C'},
-    {PADDED "ReduceMax(Gather0(C,#22),0)));#2", BAG_MAX, 'C'},
+    EITHER(PLAIN_SUM, BAG_SUM, 'B', false),   EITHER(PLAIN_MEAN, BAG_MEAN, 'C', false),
+    EITHER(FIXED_MEAN, BAG_MEAN, 'B', false), EITHER(PLAIN_MAX, BAG_MAX, 'B', false),
+    EITHER(FIXED_MAX, BAG_MAX, 'B', false),   EITHER(FIRST_SUM, BAG_SUM, 'C', true),
+    EITHER(FIRST_MEAN, BAG_MEAN, 'C', true),  EITHER(FIRST_MAX, BAG_MAX, 'C', true),
+    EITHER(LAST_SUM, BAG_SUM, 'C', true),     EITHER(LAST_MEAN, BAG_MEAN, 'C', true),
+    EITHER(LAST_MAX, BAG_MAX, 'C', true),
 };
 
 struct bags {
@@ -90,7 +114,7 @@ static bool read_bags(struct bags *b, const struct loop_form *f, const int64_t *
 {
     const uint32_t rows = f->given[b->form->rows - 'A'];
     const struct graph_value x = *rw_v(b->c, rows);
-    const bool is_padded = strncmp(b->form->text, PADDED, strlen(PADDED)) == 0;
+    const bool is_padded = b->form->is_padded;
 
     b->n = numbers[0];
     b->rows = rows;
@@ -171,11 +195,11 @@ static uint32_t reduce_bags(const struct bags *b)
 
 /* ---------------------------------------------------------------- the loop */
 
-/* Its sequence is only put together again, and begins at bag 0. */
-static bool is_joined(const struct run *r, const struct loop_known *l)
+/* Its sequence, which it carries as state `at`, is only put together again; it begins at bag 0. */
+static bool is_joined(const struct run *r, const struct loop_known *l, uint32_t at)
 {
-    const uint32_t v = l->node->n_out ? l->node->out[0] : GRAPH_NONE;
-    const struct graph_value *first = rw_v(&r->c, l->state[1]);
+    const uint32_t v = l->node->n_out > at ? l->node->out[at] : GRAPH_NONE;
+    const struct graph_value *first = rw_v(&r->c, l->state[1 - at]);
     int64_t axis, is_new;
 
     if (v == GRAPH_NONE || !first->data || !shape__is_int(first->dtype) ||
@@ -198,10 +222,11 @@ bool loop_bags(struct run *r, const struct loop_known *l)
     int64_t numbers[LOOP_FORM_NUMBERS] = {0};
     struct bags b = {.c = &r->c};
     struct loop_form f = {0};
+    const uint32_t at = run__is_sequence(l->state[0]) ? 0 : 1;
     bool is = false;
     uint32_t all;
 
-    if (!is_joined(r, l) || loop_form_read(r, &l->of, &f) || !f.text) {
+    if (!is_joined(r, l, at) || loop_form_read(r, &l->of, &f) || !f.text) {
         free(f.text);
         return false;
     }
@@ -212,9 +237,9 @@ bool loop_bags(struct run *r, const struct loop_known *l)
     is = b.form && read_bags(&b, &f, numbers);
     if (is) {
         all = reduce_bags(&b);
-        l->out[1] = rw_number(&r->c, SH_I64, (double)b.n);
+        l->out[1 - at] = rw_number(&r->c, SH_I64, (double)b.n);
         if (r->c.err->rc == SH_OK)
-            run__add_sequence(r, &all, 1, &l->out[0], r->c.err);
+            run__add_sequence(r, &all, 1, &l->out[at], r->c.err);
     }
     free(b.offsets);
     return is;

@@ -49,7 +49,8 @@ struct loop_known { /* a loop without rows */
 /* Is it known? Then all it computes is there. */
 bool loop_known(struct run *r, const struct loop_known *l);
 /* Does it put sums, means or maxima of rows into a sequence, a bag in each turn? Then *out and the
- * next are there likewise: a sequence of one tensor with all bags, and how many they are. */
+ * next are there likewise, in the order of the state: a sequence of one tensor with all bags, and
+ * how many they are. */
 bool loop_bags(struct run *r, const struct loop_known *l);
 
 #endif

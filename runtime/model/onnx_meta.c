@@ -181,6 +181,16 @@ bool onnx_is_part(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds
     return is;
 }
 
+bool onnx_is_expanded(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,
+                      char param[static PARAM_FORM_NAME])
+{
+    char *from = onnx_folded_from(v);
+    const bool is = from && param_form_expanded(v->name, from, kinds, param);
+
+    free(from);
+    return is;
+}
+
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *from = onnx_folded_from(v);

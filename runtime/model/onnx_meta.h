@@ -38,6 +38,9 @@ bool onnx_is_shifted(const Onnx__ValueInfoProto *v, const struct param_kinds *ki
 /* Is it some numbers of one parameter, each once? Which one. */
 bool onnx_is_part(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,
                   char param[static PARAM_FORM_NAME]);
+/* Is it one parameter, expanded? Which one. */
+bool onnx_is_expanded(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,
+                      char param[static PARAM_FORM_NAME]);
 /* Is it one parameter, moved and repeated? */
 bool onnx_is_repeated(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* It is zeros: is it so for any parameters that it was computed of? */

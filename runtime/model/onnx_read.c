@@ -288,6 +288,16 @@ static bool has_other_place(const struct reader *r, const struct onnx_mentions *
     return onnx_mentioned_again(m, param) || (v != NAMES_NONE && r->g->values[v].data);
 }
 
+/* [1, 1, n], as a class token is for one sample. */
+static bool is_row(const struct graph_value *v)
+{
+    bool is = v->rank > 1 && v->dims[v->rank - 1] > 1;
+
+    for (int i = 0; i + 1 < v->rank; i++)
+        is &= v->dims[i] == 1;
+    return is;
+}
+
 static int read_kinds(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
@@ -312,7 +322,9 @@ static int read_kinds(struct reader *r)
             else
                 r->g->values[v].said = GRAPH_SAID_PARAM;
         }
-        if (!r->g->values[v].said && onnx_is_part(g->value_info[i], &r->kinds, param) &&
+        if (!r->g->values[v].said &&
+            (onnx_is_part(g->value_info[i], &r->kinds, param) ||
+             (is_row(&r->g->values[v]) && onnx_is_expanded(g->value_info[i], &r->kinds, param))) &&
             !has_other_place(r, &mentions, param)) /* whatever its numbers: zeros, a formula's */
             r->g->values[v].said = GRAPH_SAID_PARAM;
         if (is_zero_constant(&r->g->values[v]) && onnx_is_of_zeros(g->value_info[i], &r->kinds)) {

@@ -710,7 +710,7 @@ static void decide_params(struct graph *g, const struct found *f)
         v->is_computed &= !f->filters[i];
         v->is_held = (v->is_assumed && !f->filters[i] &&
                       (looks_learned(v) || is_lone_number(v, f->counts[i]))) ||
-                     is_blank(v, f->counts[i]);
+                     is_blank(v, f->counts[i] || f->joins[i]);
         v->is_param = v->is_param &&
                       (v->said == GRAPH_SAID_LEARNS ||
                        (!f->filters[i] && !is_value_written(v) &&

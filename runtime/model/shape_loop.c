@@ -413,9 +413,12 @@ static bool has_known_trips(const struct loop *l)
 /* Does it begin with an empty sequence and a place, and run until its own condition ends it? */
 static bool builds_sequence(const struct loop *l)
 {
+    const bool is_first = l->n_state == 2 && run__is_sequence(l->state[0]);
+
     return l->r->depth == 0 && l->n_state == 2 && !shape__has(l->c, TRIPS) && !has_condition(l) &&
-           run__is_sequence(l->state[0]) && run__sequence(l->r, l->state[0])->n == 0 &&
-           !run__is_sequence(l->state[1]);
+           run__is_sequence(l->state[1]) != is_first &&
+           (is_first || run__is_sequence(l->state[1])) &&
+           run__sequence(l->r, l->state[is_first ? 0 : 1])->n == 0;
 }
 
 int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)

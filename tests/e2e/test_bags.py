@@ -139,6 +139,13 @@ MEAN = """
                 else_branch = q () => (float[1, d] rq) { rq = Identity(s0) }> },
         else_branch = g () => (float[1, d] rb) { rb = ReduceMean(w, first) }>
 """
+# The exporter puts what a loop carries into any order.
+OTHER_ORDER = [[("all_bags, i_end = Loop(, any, none, zero)", "i_end, all_bags = Loop(, any, zero, none)"),
+                ("seq(float[1, d]) s, int64 i)", "int64 i, seq(float[1, d]) s)"),
+                ("seq(float[1, d]) s2, int64 next)", "int64 next, seq(float[1, d]) s2)")],
+               [("j_end, found = Loop(, any_id, from, nothing_yet)", "found, j_end = Loop(, any_id, nothing_yet, from)"),
+                ("int64 j, int64[m] list)", "int64[m] list, int64 j)"),
+                ("int64 j2, int64[m2] list2)", "int64[m2] list2, int64 j2)")]]
 NUMPY_OF = {"sum": np.sum, "mean": np.mean, "max": np.max}
 REDUCE = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax"}
 
@@ -149,6 +156,14 @@ def model_of(shape, begins, loop):
     rng = np.random.default_rng(5)
     table = ", ".join("%.3f" % v for v in rng.normal(size=ROWS * WIDTH))
     return onnx.parser.parse_model(head % (shape, table, begins + BOTH + loop))
+
+
+def orders(loop):
+    for swaps in ([], OTHER_ORDER[0], OTHER_ORDER[1], OTHER_ORDER[0] + OTHER_ORDER[1]):
+        text = loop
+        for a, b in swaps:
+            text = text.replace(a, b)
+        yield text
 
 
 def table_of(model):
@@ -212,10 +227,15 @@ class Bags(unittest.TestCase):
 
     def test_thousands_of_bags(self):
         ids = np.random.default_rng(3).integers(0, ROWS, (5000, 4))
-        self.same(model_of("b, 4", EVEN % 4, PLAIN % MEAN), ids, np.arange(0, 20001, 4), "mean")
+        for loop in orders(PLAIN % MEAN):
+            self.same(model_of("b, 4", EVEN % 4, loop), ids, np.arange(0, 20001, 4), "mean")
 
     def test_a_step_of_training_leaves_padding_as_it_is(self):
-        model = model_of("b, 4", EVEN % 4, PADDED % (0, "ReduceSum"))
+        for order, loop in enumerate(orders(PADDED % (0, "ReduceSum"))):
+            with self.subTest(order=order):
+                self.trains(model_of("b, 4", EVEN % 4, loop))
+
+    def trains(self, model):
         ids, label = np.array([[1, 0, 1, 2], [0, 0, 0, 0], [3, 4, 5, 0]]), np.ones((3, WIDTH), np.float32)
         self.shunt_run("train", model, {"ids": ids, "label": label}, "--labels", "label", "--loss", "mse", "--lr",
                        str(LR), "--steps", "2", "--losses", self.path("losses.json"))
