@@ -410,7 +410,10 @@ static const struct cli_cmd CMDS[] = {
     {"status", NULL, "",
      "processes, health, executors, models and jobs of a local system; without one, of --server",
      status_main, NONE},
-    {"top", NULL, "", "show what runs, continuously", top_main, OPTS(TOP)},
+    {"top", NULL, "",
+     "what runs, on a full screen: GPUs, tenants, models, jobs, queues, switches; ? shows the "
+     "keys; into a pipe as text",
+     top_main, OPTS(TOP)},
 
     {"create", "tenant", "NAME", "create a tenant with the default quota", tenant_create, NONE},
     {"create", "key", "NAME",

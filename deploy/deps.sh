@@ -15,7 +15,7 @@ else
     packages+=(
         clang libclang-rt-dev libcmocka-dev postgresql prometheus jq curl procps python3
         python3-venv python3-numpy clang-format shellcheck spin bash-completion patch patchelf
-        xz-utils chromium debhelper systemd mkdocs iproute2 openssl
+        xz-utils chromium debhelper systemd mkdocs iproute2 openssl tmux
     )
 fi
 packages+=("$@")

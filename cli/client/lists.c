@@ -171,3 +171,17 @@ int list_change(struct cli *c, const struct change *ch, struct sh_err *err, cons
     json_decref(j);
     return rc;
 }
+
+void list_sort(json_t *items, int (*compare)(const void *, const void *))
+{
+    const size_t n = json_array_size(items);
+    json_t **list = calloc(n + 1, sizeof(*list));
+
+    for (size_t i = 0; list && i < n; i++)
+        list[i] = json_incref(json_array_get(items, i));
+    if (list)
+        qsort(list, n, sizeof(*list), compare);
+    for (size_t i = 0; list && i < n; i++)
+        json_array_set_new(items, i, list[i]);
+    free(list);
+}

@@ -29,6 +29,9 @@ int list_get(struct cli *c, const struct list_view *v, struct sh_err *err);
 int list_of_all_tenants(struct cli *c, const char *url, size_t most, unsigned flags, json_t **out,
                         struct sh_err *err);
 
+/* Puts the items of a list in the order of qsort(); compare has pointers to (json_t *). */
+void list_sort(json_t *items, int (*compare)(const void *, const void *));
+
 struct change {
     const char *method, *path, *name; /* name: the field that -o name prints; NULL: the
                                        * first argument */

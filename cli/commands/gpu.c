@@ -109,8 +109,7 @@ static void add_fences(json_t *gpu)
     set_cell_text(gpu, "held", text);
 }
 
-/* What a table shows is made of several fields. */
-static void add_columns(json_t *gpus)
+void gpu_add_columns(json_t *gpus)
 {
     json_t *gpu;
     size_t i;
@@ -147,7 +146,7 @@ int gpu_get(struct cli *c, struct sh_err *err)
                                           {"SINCE", "seen_at", OUT_TIME, true},
                                           {"HOST", "host_id", OUT_TEXT, true}};
     static const struct list_view VIEW = {
-        .path = "/api/v1/gpus", LIST_COLS(COLS), .name = "name", .prepare = add_columns};
+        .path = "/api/v1/gpus", LIST_COLS(COLS), .name = "name", .prepare = gpu_add_columns};
 
     return list_get(c, &VIEW, err);
 }

@@ -75,16 +75,7 @@ static int job_compare(const void *a, const void *b)
 
 void job_sort(json_t *jobs)
 {
-    size_t n = json_array_size(jobs);
-    json_t **list = calloc(n + 1, sizeof(json_t *));
-
-    for (size_t i = 0; list && i < n; i++)
-        list[i] = json_incref(json_array_get(jobs, i));
-    if (list)
-        qsort(list, n, sizeof(json_t *), job_compare);
-    for (size_t i = 0; list && i < n; i++)
-        json_array_set_new(jobs, i, list[i]);
-    free(list);
+    list_sort(jobs, job_compare);
 }
 
 int job_get(struct cli *c, struct sh_err *err)

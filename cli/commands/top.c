@@ -1,424 +1,589 @@
-/* top.c - `shunt status` and `shunt top`: what runs. */
+/* top.c - `shunt top`: what runs, as a full screen with keys; --once and a pipe get it as text. */
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/commands.h"
 #include "cli/commands/gpu.h"
-#include "cli/commands/job.h"
 #include "cli/commands/model.h"
-#include "cli/local/state.h"
+#include "cli/commands/overview.h"
 #include "cli/text/field.h"
+#include "cli/text/out.h"
+#include "cli/text/screen.h"
+#include "cli/text/table.h"
 #include "common/clock.h"
-#include "common/job_state.h"
 #include "common/mem.h"
+#include "common/units.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#define LAST_ENDED 10
-#define FIRST_WAITING 20
-/* Of a tenant's jobs that ended, the last by number: among them are those that ended last. */
-#define PAGE_ENDED 100
+#define MOST_SWITCHES 200
+#define LEAST_INTERVAL_MS 100
+#define MOST_INTERVAL_MS 60000
+#define HEAD_LINES 3 /* above the table's titles; one more below it */
 
-/* ---------------------------------------------------------------- pieces */
+/* ---------------------------------------------------------------- what is shown */
 
-/* A list, or why there is none. what: "models". TAKES j, NULL if it could not be read. */
-static void print_list(struct cli *c, const char *what, json_t *j, const struct sh_err *why,
-                       const struct out_col *cols, size_t n_cols)
+static json_t *top_gpus(struct cli *c, const json_t *before, struct sh_err *why)
 {
-    if (!j)
-        printf("no %s are shown: %s\n", what, why->msg);
-    else if (json_array_size(j) == 0)
-        printf("no %s\n", what);
-    else
-        out_list(c, j, cols, n_cols, "name", NULL);
-    json_decref(j);
+    json_t *gpus = NULL;
+
+    (void)before;
+    if (rest_list(c, "/api/v1/gpus", REST_QUIET, &gpus, why))
+        return NULL;
+    gpu_add_columns(gpus);
+    return gpus;
 }
 
-/* What does not hold whoever takes a worker over, and why. */
-static void print_fences(const json_t *executors)
+/* Shares: an admin sees those of all tenants, another key its own. */
+static json_t *top_tenants(struct cli *c, const json_t *before, struct sh_err *why)
 {
-    const json_t *e;
+    json_t *all = NULL, *who = NULL, *one = NULL;
+    char path[REST_PATH_MAX];
+    int rc = rest_list(c, "/api/v1/shares", REST_QUIET, &all, why);
+
+    (void)before;
+    if (!rc)
+        return all;
+    if (rc != SH_E_FORBIDDEN)
+        return NULL;
+    *why = (struct sh_err){0};
+    rc = rest_get(c, "/api/v1/whoami", REST_QUIET, &who, why);
+    if (!rc)
+        rc = rest_path(path, why, "api", "v1", "tenants", sh_json_text(who, "tenant"), "share",
+                       NULL);
+    if (!rc)
+        rc = rest_get(c, path, REST_QUIET, &one, why);
+    json_decref(who);
+    return rc ? NULL : json_pack("[o]", one);
+}
+
+static json_t *top_models(struct cli *c, const json_t *before, struct sh_err *why)
+{
+    json_t *models = overview_models(c, why);
+
+    (void)before;
+    model_add_summary(models);
+    return models;
+}
+
+static json_t *top_jobs(struct cli *c, const json_t *before, struct sh_err *why)
+{
+    struct overview_left left;
+
+    (void)before;
+    return overview_jobs(c, true, &left, why);
+}
+
+static json_t *top_queues(struct cli *c, const json_t *before, struct sh_err *why)
+{
+    json_t *queues = NULL;
+
+    (void)before;
+    list_of_all_tenants(c, "/api/v1/queues", REST_MOST, REST_QUIET, &queues, why);
+    return queues;
+}
+
+static double switch_ms(const json_t *s)
+{
+    static const char *const STAGES[] = {"wait_ms", "memory_ms", "first_ms", "compute_ms"};
+    double ms = 0;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(STAGES); i++)
+        ms += json_number_value(json_object_get(s, STAGES[i]));
+    return ms;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    return strcmp(sh_json_text(*(json_t *const *)b, "at"), sh_json_text(*(json_t *const *)a, "at"));
+}
+
+static bool has_item(const json_t *items, const json_t *item)
+{
+    const json_t *one;
     size_t i;
 
-    json_array_foreach(executors, i, e)
+    json_array_foreach((json_t *)items, i, one) if (json_equal(one, item)) return true;
+    return false;
+}
+
+/* Of all GPUs, the newest first. A GPU tells its last few; those of before are kept. */
+static json_t *top_switches(struct cli *c, const json_t *before, struct sh_err *why)
+{
+    json_t *gpus = NULL, *all, *gpu, *s;
+    size_t i, k;
+
+    if (rest_list(c, "/api/v1/gpu-timelines", REST_QUIET, &gpus, why))
+        return NULL;
+    all = before ? json_copy((json_t *)before) : json_array();
+    json_array_foreach(gpus, i, gpu)
     {
-        char missing[64];
-        const char *reason = sh_json_text(json_object_get(e, "fences"), "reason");
-
-        if (gpu_lacks_fences(e, missing, sizeof(missing)))
-            printf("workers of %s are not fenced by %s%s%s (docs/security.md)\n",
-                   sh_json_text(e, "name"), missing, reason[0] ? ": " : "", reason);
+        json_array_foreach(json_object_get(gpu, "switches"), k, s)
+        {
+            json_object_set(s, "gpu", json_object_get(gpu, "gpu"));
+            json_object_set_new(s, "all_ms", json_real(switch_ms(s)));
+            if (!has_item(before, s))
+                json_array_append(all, s);
+        }
     }
-}
-
-static void print_executors(struct cli *c)
-{
-    static const struct out_col COLS[] = {{"EXECUTOR", "name", OUT_TEXT},
-                                          {"STATE", "state", OUT_TEXT},
-                                          {"DEVICE", "device", OUT_TEXT},
-                                          {"POOL", "pool_bytes", OUT_BYTES}};
-    struct sh_err why = {0};
-    json_t *j = NULL;
-
-    if (rest_list(c, "/api/v1/executors", REST_QUIET, &j, &why))
-        j = NULL;
-    print_list(c, "executors", json_incref(j), &why, COLS, SH_ARRAY_LEN(COLS));
-    print_fences(j);
-    json_decref(j);
-}
-
-/* Of all tenants that the key may see: an admin's key sees every one, another its own. NULL with
- * the reason, such as that the key may not. */
-static json_t *of_all_tenants(struct cli *c, const char *path, size_t most, struct sh_err *why)
-{
-    json_t *all = NULL;
-
-    list_of_all_tenants(c, path, most, REST_QUIET, &all, why);
+    json_decref(gpus);
+    list_sort(all, newest_first);
+    while (json_array_size(all) > MOST_SWITCHES)
+        json_array_remove(all, json_array_size(all) - 1);
     return all;
 }
 
-static json_t *get_models(struct cli *c, struct sh_err *why)
-{
-    return of_all_tenants(c, "/api/v1/models", REST_MOST, why);
-}
-
-static void print_models(struct cli *c)
-{
-    static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
-                                          {"MODEL", "name", OUT_TEXT},
-                                          {"REQ/S", "traffic.per_s", OUT_RATE, .spare = 1},
-                                          {"P50 MS", "traffic.p50_ms", OUT_RATE, .spare = 3},
-                                          {"P99 MS", "traffic.p99_ms", OUT_RATE, .spare = 2},
-                                          {"VERSIONS", "summary", OUT_TEXT}};
-    struct sh_err why = {0};
-    json_t *j = get_models(c, &why);
-
-    model_add_summary(j);
-    print_list(c, "models", j, &why, COLS, SH_ARRAY_LEN(COLS));
-}
-
-static json_int_t members(const json_t *row)
-{
-    const json_t *n = json_object_get(row, "members");
-
-    return n ? json_integer_value(n) : 1;
-}
-
-/* One more member in the row of the first; what is of that one alone goes. */
-static void count_into_row(json_t *row, const char *or_more)
-{
-    static const char *const OF_ONE[] = {"step", "steps", "loss", "samples_per_s", "preemptions"};
-    json_int_t n = members(row) + 1, array = json_integer_value(json_object_get(row, "array"));
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(OF_ONE); i++)
-        json_object_del(row, OF_ONE[i]);
-    json_object_set_new(row, "members", json_integer(n));
-    json_object_set_new(row, "id",
-                        json_sprintf("array %" JSON_INTEGER_FORMAT ": %" JSON_INTEGER_FORMAT
-                                     "%s jobs",
-                                     array, n, or_more));
-}
-
-/* Of the members of an array those that stand alike are one row, unless an executor has them: a
- * hundred that were cancelled hide the one that has failed. or_more: "+" if there may be others.
- * TAKES jobs. OWNED; NULL without memory. */
-static json_t *fold_jobs(json_t *jobs, const char *or_more)
-{
-    json_t *rows = json_array(), *firsts = json_object(), *j;
-    size_t i;
-
-    json_array_foreach(jobs, i, j)
-    {
-        json_t *first;
-        char key[256];
-
-        snprintf(key, sizeof(key), "%s %" JSON_INTEGER_FORMAT " %s %s", sh_json_text(j, "tenant"),
-                 json_integer_value(json_object_get(j, "array")), sh_json_text(j, "state"),
-                 sh_json_text(j, "reason"));
-        first = json_object_get(firsts, key);
-        if (first)
-            count_into_row(first, or_more);
-        else
-            json_array_append(rows, j);
-        if (!first && json_is_integer(json_object_get(j, "array")) &&
-            (job_waits(j) || job_is_final(sh_json_text(j, "state"))))
-            json_object_set(firsts, key, j);
-    }
-    json_decref(firsts);
-    json_decref(jobs);
-    return rows;
-}
-
-/* Removes the rows from there on. How many jobs they were. */
-static size_t cut_rows(json_t *rows, size_t from)
-{
-    size_t n = 0;
-
-    for (size_t last = json_array_size(rows); last-- > from;) {
-        n += (size_t)members(json_array_get(rows, last));
-        json_array_remove(rows, last);
-    }
-    return n;
-}
-
-struct left_out { /* as far as we know */
-    size_t waiting, ended;
-    bool or_more; /* others may have ended */
-};
-
-/* The last that ended, by number: of two kinds, so that an array of a thousand that were cancelled
- * does not push what has failed out of its page. NULL with the reason. */
-static json_t *get_ended(struct cli *c, bool *or_more, struct sh_err *why)
-{
-    json_t *done = of_all_tenants(c, "/api/v1/jobs?state=SUCCEEDED,CANCELLED", PAGE_ENDED, why);
-    json_t *failed =
-        done ? of_all_tenants(c, "/api/v1/jobs?state=FAILED,EXPIRED", PAGE_ENDED, why) : NULL;
-
-    *or_more = json_array_size(done) >= PAGE_ENDED || json_array_size(failed) >= PAGE_ENDED;
-    if (failed)
-        json_array_extend(done, failed);
-    else
-        json_decref(done);
-    json_decref(failed);
-    return failed ? done : NULL;
-}
-
-/* Those that live and the last few that ended: a system that has been up for a month has ten
- * thousand. for_people: folded, and of those that wait the first few. */
-static json_t *get_jobs(struct cli *c, bool for_people, struct left_out *left, struct sh_err *why)
-{
-    json_t *live =
-        of_all_tenants(c, "/api/v1/jobs?state=" SH_JOB_LIVE(SH_JOB_TEXT, ","), REST_MOST, why);
-    json_t *ended = NULL;
-    size_t placed = 0;
-
-    *left = (struct left_out){0};
-    if (live)
-        ended = get_ended(c, &left->or_more, why);
-    if (!ended) {
-        json_decref(live);
-        return NULL;
-    }
-    job_sort(live);
-    job_sort(ended);
-    if (for_people) {
-        live = fold_jobs(live, "");
-        ended = fold_jobs(ended, left->or_more ? "+" : "");
-        while (placed < json_array_size(live) && !job_waits(json_array_get(live, placed)))
-            placed++;
-        left->waiting = cut_rows(live, placed + FIRST_WAITING);
-    }
-    left->ended = cut_rows(ended, LAST_ENDED);
-    json_array_extend(live, ended);
-    json_decref(ended);
-    return live;
-}
-
-static void print_jobs(struct cli *c)
-{
-    static const struct out_col COLS[] = {{"TENANT", "tenant", OUT_TEXT},
+static const struct out_col GPU_COLS[] = {
+    {"GPU", "name", OUT_TEXT},
+    {"STATE", "state", OUT_TEXT},
+    {"DEVICE", "kind", OUT_TEXT, .spare = 4},
+    {"POOL", "used", OUT_TEXT, .by = "pool.used_bytes"},
+    {"HOST MEMORY", "models_host", OUT_TEXT, .spare = 3, .by = "host.used_bytes"},
+    {"LINK", "link", OUT_TEXT, .spare = 2, .by = "link_bytes_per_s"},
+    {"MODELS", "models", OUT_COUNT, .spare = 5},
+    {"REQUESTS + JOBS", "parts", OUT_TEXT, .spare = 1, .by = "busy.requests"},
+    {"NOW", "now", OUT_TEXT}};
+static const struct out_col TENANT_COLS[] = {
+    {"TENANT", "tenant", OUT_TEXT},
+    {"GUARANTEED", "guaranteed_gpus", OUT_NUMBER},
+    {"WEIGHT", "weight", OUT_NUMBER, .spare = 3},
+    {"MOST", "max_gpus", OUT_NUMBER, .spare = 4},
+    {"HAS", "running_gpus", OUT_NUMBER},
+    {"WAITS FOR", "waiting_gpus", OUT_NUMBER},
+    {"FAIR", "fair_gpus", OUT_RATE},
+    {"KEPT FREE", "reserved_gpus", OUT_NUMBER, .spare = 5},
+    {"GPU SECONDS", "usage_gpu_seconds", OUT_RATE},
+    {"PART", "usage_fraction", OUT_RATE, .spare = 1},
+    {"BY WEIGHT", "weight_fraction", OUT_RATE, .spare = 2}};
+static const struct out_col MODEL_COLS[] = {{"TENANT", "tenant", OUT_TEXT},
+                                            {"MODEL", "name", OUT_TEXT},
+                                            {"REQ/S", "traffic.per_s", OUT_RATE},
+                                            {"P50 MS", "traffic.p50_ms", OUT_RATE, .spare = 2},
+                                            {"P99 MS", "traffic.p99_ms", OUT_RATE, .spare = 1},
+                                            {"VERSIONS", "summary", OUT_TEXT}};
+static const struct out_col JOB_COLS[] = {{"TENANT", "tenant", OUT_TEXT},
                                           {"JOB", "id", OUT_TEXT},
                                           {"STATE", "state", OUT_TEXT},
+                                          {"QUEUE", "queue", OUT_TEXT, .spare = 7},
                                           {"MODEL", "model", OUT_TEXT},
                                           {"STEP", "step", OUT_TEXT, .spare = 2},
                                           {"STEPS", "steps", OUT_TEXT, .spare = 3},
                                           {"LOSS", "loss", OUT_NUMBER, .spare = 4},
                                           {"SAMPLES/S", "samples_per_s", OUT_NUMBER, .spare = 5},
                                           {"PREEMPTED", "preemptions", OUT_TEXT, .spare = 6},
+                                          {"AGE", "created_at", OUT_AGE, .spare = 1},
                                           {"REASON", "reason", OUT_TEXT}};
+static const struct out_col QUEUE_COLS[] = {
+    {"TENANT", "tenant", OUT_TEXT}, {"QUEUE", "name", OUT_TEXT},
+    {"STATE", "state", OUT_TEXT},   {"PRIORITY", "priority", OUT_TEXT},
+    {"JOBS", "jobs", OUT_TEXT},     {"SHARED", "shared", OUT_TEXT}};
+static const struct out_col SWITCH_COLS[] = {{"AT", "at", OUT_TIME},
+                                             {"GPU", "gpu", OUT_TEXT},
+                                             {"TENANT", "tenant", OUT_TEXT, .spare = 5},
+                                             {"MODEL", "model", OUT_TEXT},
+                                             {"ALL MS", "all_ms", OUT_RATE},
+                                             {"WAIT", "wait_ms", OUT_RATE, .spare = 4},
+                                             {"MEMORY", "memory_ms", OUT_RATE, .spare = 5},
+                                             {"FIRST", "first_ms", OUT_RATE, .spare = 2},
+                                             {"COMPUTE", "compute_ms", OUT_RATE, .spare = 1},
+                                             {"COPIED", "copied_bytes", OUT_BYTES, .spare = 6},
+                                             {"TRAINED", "stopped_training", OUT_TEXT, .spare = 3}};
+
+#define VIEW_COLS(table) .cols = (table), .n_cols = SH_ARRAY_LEN(table)
+static const struct view {
+    const char *name;
+    /* before: the rows that were read last; may be NULL. OWNED; NULL with the reason. */
+    json_t *(*read)(struct cli *c, const json_t *before, struct sh_err *why);
+    const struct out_col *cols;
+    size_t n_cols;
+} VIEWS[] = {
+    {"GPUs", top_gpus, VIEW_COLS(GPU_COLS)},
+    {"tenants", top_tenants, VIEW_COLS(TENANT_COLS)},
+    {"models", top_models, VIEW_COLS(MODEL_COLS)},
+    {"jobs", top_jobs, VIEW_COLS(JOB_COLS)},
+    {"queues", top_queues, VIEW_COLS(QUEUE_COLS)},
+    {"switches", top_switches, VIEW_COLS(SWITCH_COLS)},
+};
+#define N_VIEWS SH_ARRAY_LEN(VIEWS)
+
+/* ---------------------------------------------------------------- state */
+
+enum top_mode { TOP_TABLE, TOP_HELP, TOP_FILTER }; /* TOP_FILTER: its text is being typed */
+
+struct top {
+    struct cli *c;
+    size_t view;
+    size_t sort[N_VIEWS]; /* a column's number from 1; 0: as the server has them */
+    bool is_reversed[N_VIEWS], is_paused;
+    enum top_mode mode;
+    char filter[64];
+    size_t from;   /* the first row that is shown */
+    json_t *items; /* OWNED; of the view, as last read; NULL: not read yet, or refused */
+    struct sh_err why;
+    int64_t read_ms, next_ns; /* wall clock of items; when to read again */
+    char ready[200];
+};
+
+static void read_view(struct top *t)
+{
     struct sh_err why = {0};
-    struct left_out left;
-    json_t *j = get_jobs(c, true, &left, &why);
+    char live[200];
+    const bool is_live = overview_health(t->c, "/v2/health/live", live, sizeof(live));
+    json_t *items = is_live ? VIEWS[t->view].read(t->c, t->items, &why) : NULL;
 
-    print_list(c, "jobs", j, &why, COLS, SH_ARRAY_LEN(COLS));
-    if (left.waiting > 0)
-        printf("%zu more wait: shunt get jobs --live --all-tenants\n", left.waiting);
-    if (left.or_more) /* no number that we know is the true one */
-        printf("%s have ended before: shunt get jobs --all-tenants\n",
-               left.ended > 0 ? "Others" : "Others may");
-    else if (left.ended > 0)
-        printf("%zu more have ended: shunt get jobs --all-tenants\n", left.ended);
+    if (is_live)
+        overview_health(t->c, "/v2/health/ready", t->ready, sizeof(t->ready));
+    else
+        sh_strlcpy(t->ready, live, sizeof(t->ready));
+    t->next_ns = sh_clock_ns() + SH_MS(t->c->conf->interval_ms);
+    if (!is_live) /* what was read last stays, with its time */
+        return;
+    json_decref(t->items);
+    t->items = items;
+    t->why = why;
+    t->read_ms = sh_clock_wall_ms();
 }
 
-/* What the API tells, below a line. */
-static void print_api(struct cli *c)
+static void show_view(struct top *t, size_t view)
 {
-    putchar('\n');
-    print_executors(c);
-    putchar('\n');
-    print_models(c);
-    putchar('\n');
-    print_jobs(c);
+    if (t->view == view)
+        return;
+    json_decref(t->items);
+    t->items = NULL;
+    t->why = (struct sh_err){0};
+    t->view = view;
+    t->from = 0;
+    t->next_ns = 0;
 }
 
-static bool is_healthy(struct cli *c, const char *path, char *why, size_t size)
-{
-    struct sh_err err = {0};
-    int rc = rest_get(c, path, REST_QUIET, NULL, &err);
+/* ---------------------------------------------------------------- rows */
 
-    sh_strlcpy(why, rc ? err.msg : "ok", size);
-    return rc == SH_OK;
+static bool has_text(const json_t *item, const struct view *v, const char *text)
+{
+    char cell[256];
+
+    for (size_t k = 0; k < v->n_cols; k++) {
+        out_text(item, v->cols[k].path, v->cols[k].format, cell, sizeof(cell));
+        if (strcasestr(cell, text))
+            return true;
+    }
+    return false;
 }
 
-/* ---------------------------------------------------------------- status */
-
-/* The supervisor's list, checked against the processes themselves. */
-static int read_processes(const struct state *s, json_t **out, struct sh_err *err)
+/* Numbers by size, texts by letters; what is not there comes last. */
+static int compare_fields(const json_t *a, const json_t *b)
 {
-    json_t *system = NULL, *p;
-    size_t i;
-    int rc = state_read_system(s, &system, err);
+    char x[256], y[256];
 
-    if (!rc && !system)
-        system = json_pack("{s:[]}", "processes");
-    json_array_foreach(json_object_get(system, "processes"), i, p)
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) < json_number_value(b)   ? -1
+               : json_number_value(a) > json_number_value(b) ? 1
+                                                             : 0;
+    if (json_is_array(a) && json_is_array(b))
+        return json_array_size(a) < json_array_size(b) ? -1
+                                                       : json_array_size(a) > json_array_size(b);
+    snprintf(x, sizeof(x), "%s", json_is_string(a) ? json_string_value(a) : "");
+    snprintf(y, sizeof(y), "%s", json_is_string(b) ? json_string_value(b) : "");
+    return strcasecmp(x, y);
+}
+
+struct order {
+    const char *path;
+    bool is_reversed;
+};
+
+static int compare_rows(const void *a, const void *b, void *arg)
+{
+    const struct order *o = arg;
+    const json_t *x = out_field(*(json_t *const *)a, o->path);
+    const json_t *y = out_field(*(json_t *const *)b, o->path);
+    const bool has_x = x && !json_is_null(x), has_y = y && !json_is_null(y);
+
+    if (!has_x || !has_y)
+        return has_y - has_x;
+    return o->is_reversed ? compare_fields(y, x) : compare_fields(x, y);
+}
+
+/* What of the items is shown, in order. OWNED array; NULL without memory. */
+static json_t *rows_of(const struct top *t)
+{
+    const struct view *v = &VIEWS[t->view];
+    const size_t sort = t->sort[t->view];
+    json_t **list = calloc(json_array_size(t->items) + 1, sizeof(*list)), *rows = json_array(),
+           *item;
+    struct order by = {.is_reversed = t->is_reversed[t->view]};
+    size_t n = 0, i;
+
+    json_array_foreach(t->items, i, item)
     {
-        pid_t pid = state_pid(s, sh_json_text(p, "name"));
-        json_int_t port = json_integer_value(
-            json_object_get(json_object_get(system, "metrics_ports"), sh_json_text(p, "name")));
-        char url[STATE_URL_MAX] = "";
-        int64_t age =
-            (sh_clock_wall_ms() - json_integer_value(json_object_get(p, "since_ms"))) / 1000;
-
-        if (pid == 0 && strcmp(sh_json_text(p, "state"), "running") == 0)
-            json_object_set_new(p, "state", json_string("gone"));
-        json_object_set_new(p, "pid", pid > 0 ? json_integer(pid) : json_null());
-        json_object_set_new(p, "age_s", json_integer(age));
-        if (port > 0)
-            state_metrics_url(json_string_value(json_object_get(system, "metrics_host")), (int)port,
-                              url);
-        json_object_set_new(p, "metrics", port > 0 ? json_string(url) : json_null());
+        if (list && (!t->filter[0] || has_text(item, v, t->filter)))
+            list[n++] = item;
     }
-    *out = system;
+    if (sort > 0) {
+        by.path = v->cols[sort - 1].by ? v->cols[sort - 1].by : v->cols[sort - 1].path;
+        if (list)
+            qsort_r(list, n, sizeof(*list), compare_rows, &by);
+    }
+    for (i = 0; i < n; i++)
+        json_array_append(rows, list[i]);
+    free(list);
+    return rows;
+}
+
+/* ---------------------------------------------------------------- frames */
+
+static void draw_head(const struct top *t)
+{
+    char line[512], now[25];
+    size_t n = 0;
+
+    sh_clock_format(t->read_ms ? t->read_ms : sh_clock_wall_ms(), now);
+    snprintf(line, sizeof(line), "shunt  %.19s  %s  %s%s", now, t->c->server ? t->c->server : "",
+             t->ready, t->is_paused ? "  paused" : "");
+    screen_line(LOOK_BOLD, line);
+    for (size_t i = 0; i < N_VIEWS; i++)
+        n += (size_t)snprintf(line + n, sizeof(line) - n, i == t->view ? "[%zu %s] " : " %zu %s  ",
+                              i + 1, VIEWS[i].name);
+    screen_line(LOOK_PLAIN, line);
+    screen_line(LOOK_PLAIN, "");
+}
+
+static void draw_foot(const struct top *t, size_t n_rows, size_t room)
+{
+    const struct view *v = &VIEWS[t->view];
+    const size_t sort = t->sort[t->view];
+    char line[512];
+    size_t n = 0;
+
+    if (t->mode == TOP_FILTER) {
+        snprintf(line, sizeof(line), "only rows with: %s_", t->filter);
+        screen_line(LOOK_REVERSE, line);
+        return;
+    }
+    n += (size_t)snprintf(line, sizeof(line), "%zu-%zu of %zu", n_rows ? t->from + 1 : 0,
+                          SH_MIN(t->from + room, n_rows), n_rows);
+    if (sort)
+        n += (size_t)snprintf(line + n, sizeof(line) - n, "  by %s%s", v->cols[sort - 1].title,
+                              t->is_reversed[t->view] ? ", falling" : "");
+    if (t->filter[0])
+        n += (size_t)snprintf(line + n, sizeof(line) - n, "  with \"%s\"", t->filter);
+    snprintf(line + n, sizeof(line) - n, "  every %.1f s  ? help  q quit",
+             (double)t->c->conf->interval_ms / 1000);
+    screen_line(LOOK_REVERSE, line);
+}
+
+static void draw_table(struct top *t, size_t rows, size_t cols)
+{
+    const struct view *v = &VIEWS[t->view];
+    const size_t room = rows - HEAD_LINES - 2;
+    json_t *shown = rows_of(t), *part = json_array();
+    const size_t n = json_array_size(shown);
+    struct table table;
+    char *text = NULL, *line, *rest;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+
+    t->from = SH_MIN(t->from, n > room ? n - room : 0);
+    for (size_t i = t->from; i < SH_MIN(n, t->from + room); i++)
+        json_array_append(part, json_array_get(shown, i));
+    table_begin(&table, part, v->cols, v->n_cols, false);
+    table_fit(&table, cols);
+    if (to) {
+        table_title(&table, to);
+        for (size_t i = 0; i < json_array_size(part); i++)
+            table_row(&table, json_array_get(part, i), to);
+        fclose(to);
+    }
+    line = text ? strtok_r(text, "\n", &rest) : NULL;
+    for (size_t i = 0; i <= room; i++, line = line ? strtok_r(NULL, "\n", &rest) : NULL)
+        screen_line(i == 0 ? LOOK_BOLD : LOOK_PLAIN, line ? line : "");
+    draw_foot(t, n, room);
+    free(text);
+    json_decref(part);
+    json_decref(shown);
+}
+
+static void draw_help(void)
+{
+    static const char *const LINES[] = {
+        "1-6, Tab        another list",
+        "< >             sort by another column; 0: as the server has them",
+        "r               the other way round",
+        "/               only rows with a text (Enter: done; Esc: all rows)",
+        "arrows, Page Up, Page Down, Home, End",
+        "                other rows",
+        "p, Space        pause, and go on",
+        "+ -             look more often, less often",
+        "?               this help",
+        "q               quit",
+    };
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(LINES); i++)
+        screen_line(LOOK_PLAIN, LINES[i]);
+}
+
+static int draw_frame(struct top *t, struct sh_err *err)
+{
+    size_t rows, cols;
+    char line[sizeof(t->why.msg) + 32];
+
+    screen_size(&rows, &cols);
+    screen_begin();
+    draw_head(t);
+    if (t->mode == TOP_HELP) {
+        draw_help();
+    } else if (t->items) {
+        draw_table(t, SH_MAX(rows, (size_t)HEAD_LINES + 3), cols);
+    } else {
+        snprintf(line, sizeof(line), "no %s are shown: %s", VIEWS[t->view].name, t->why.msg);
+        screen_line(LOOK_PLAIN, t->why.rc ? line : "");
+    }
+    return screen_end(err);
+}
+
+/* ---------------------------------------------------------------- keys */
+
+static void type_filter(struct top *t, int key)
+{
+    const size_t n = strlen(t->filter);
+
+    if (key == KEY_ENTER) {
+        t->mode = TOP_TABLE;
+    } else if (key == KEY_ESCAPE) {
+        t->filter[0] = '\0';
+        t->mode = TOP_TABLE;
+    } else if (key == KEY_ERASE) {
+        t->filter[n ? n - 1 : 0] = '\0';
+    } else if (key >= ' ' && key < 256 && n + 1 < sizeof(t->filter)) {
+        t->filter[n] = (char)key;
+        t->filter[n + 1] = '\0';
+    }
+    t->from = 0;
+}
+
+static void move_rows(struct top *t, int key)
+{
+    size_t rows, cols, page;
+
+    screen_size(&rows, &cols);
+    page = SH_MAX(rows, (size_t)HEAD_LINES + 3) - HEAD_LINES - 2;
+    if (key == KEY_HOME)
+        t->from = 0;
+    else if (key == KEY_LAST)
+        t->from = json_array_size(t->items);
+    else if (key == KEY_UP || key == KEY_PAGE_UP)
+        t->from -= SH_MIN(t->from, key == KEY_UP ? 1 : page);
+    else if (key == KEY_DOWN || key == KEY_PAGE_DOWN)
+        t->from += key == KEY_DOWN ? 1 : page; /* as far as there are rows: draw_table() */
+}
+
+static void sort_by_next(struct top *t, bool is_right)
+{
+    const size_t n = VIEWS[t->view].n_cols + 1;
+
+    t->sort[t->view] = (t->sort[t->view] + (is_right ? 1 : n - 1)) % n;
+}
+
+static void change_interval(struct top *t, bool is_longer)
+{
+    int64_t *ms = &t->c->conf->interval_ms;
+
+    *ms = is_longer ? *ms * 2 : *ms / 2;
+    *ms = SH_MIN(SH_MAX(*ms, (int64_t)LEAST_INTERVAL_MS), (int64_t)MOST_INTERVAL_MS);
+    t->next_ns = 0;
+}
+
+/* False: quit. */
+static bool on_key(struct top *t, int key)
+{
+    if (key == 'q' || key == KEY_END)
+        return t->mode == TOP_FILTER && key == 'q' ? (type_filter(t, key), true) : false;
+    if (t->mode == TOP_FILTER)
+        type_filter(t, key);
+    else if (t->mode == TOP_HELP)
+        t->mode = key == KEY_NONE || key == KEY_RESIZED ? TOP_HELP : TOP_TABLE;
+    else if (key >= '1' && key < '1' + (int)N_VIEWS)
+        show_view(t, (size_t)(key - '1'));
+    else if (key == '\t' || key == KEY_RIGHT)
+        show_view(t, (t->view + 1) % N_VIEWS);
+    else if (key == KEY_BACK_TAB || key == KEY_LEFT)
+        show_view(t, (t->view + N_VIEWS - 1) % N_VIEWS);
+    else if (key == '<' || key == '>')
+        sort_by_next(t, key == '>');
+    else if (key == '0')
+        t->sort[t->view] = 0;
+    else if (key == 'r')
+        t->is_reversed[t->view] = !t->is_reversed[t->view];
+    else if (key == '/')
+        t->mode = TOP_FILTER;
+    else if (key == KEY_ESCAPE)
+        t->filter[0] = '\0';
+    else if (key == 'p' || key == ' ')
+        t->is_paused = !t->is_paused;
+    else if (key == '+' || key == '-')
+        change_interval(t, key == '-');
+    else if (key == '?' || key == 'h')
+        t->mode = TOP_HELP;
+    else
+        move_rows(t, key);
+    return true;
+}
+
+static int run_screen(struct cli *c, struct sh_err *err)
+{
+    struct top t = {.c = c};
+    bool goes_on = true;
+    int rc = screen_open(err);
+
+    while (!rc && goes_on) {
+        if (t.next_ns <= sh_clock_ns() && (!t.is_paused || !t.items))
+            read_view(&t);
+        rc = draw_frame(&t, err);
+        if (!rc)
+            goes_on =
+                on_key(&t, screen_key(t.is_paused
+                                          ? c->conf->interval_ms
+                                          : SH_MAX((t.next_ns - sh_clock_ns()) / SH_MS(1), 0) + 1));
+    }
+    screen_close();
+    json_decref(t.items);
     return rc;
 }
 
-/* TAKES list; NULL: the key may not see it. */
-static void set_system_list(json_t *system, const char *name, json_t *list)
+/* ---------------------------------------------------------------- text */
+
+static int run_text(struct cli *c, struct sh_err *err)
 {
-    json_object_set_new(system, name, list ? list : json_null());
-}
-
-static void print_processes(struct cli *c, const json_t *system)
-{
-    static const struct out_col COLS[] = {
-        {"PROCESS", "name", OUT_TEXT},      {"STATE", "state", OUT_TEXT},
-        {"PID", "pid", OUT_TEXT},           {"FOR, S", "age_s", OUT_TEXT, .spare = 1},
-        {"RESTARTS", "restarts", OUT_TEXT}, {"LAST END", "last_end", OUT_TEXT, .spare = 2},
-        {"METRICS", "metrics", OUT_TEXT}};
-
-    out_list(c, json_object_get(system, "processes"), COLS, SH_ARRAY_LEN(COLS), "name", NULL);
-}
-
-/* s NULL: of a system elsewhere, whose processes are not known here. */
-static int print_status(struct cli *c, const struct state *s, struct sh_err *err)
-{
-    json_t *system = NULL;
-    char live[200], ready[200];
-    bool is_live, is_ready;
-    struct left_out left;
-    int rc = s ? read_processes(s, &system, err) : SH_OK;
-
-    if (rc)
-        return rc;
-    is_live = is_healthy(c, "/v2/health/live", live, sizeof(live));
-    is_ready = is_live && is_healthy(c, "/v2/health/ready", ready, sizeof(ready));
-    if (!s)
-        system = json_pack("{s:s, s:n}", "server", c->conf->server, "processes");
-    if (c->output == OUTPUT_DATA) {
-        json_object_set_new(system, "live", json_boolean(is_live));
-        json_object_set_new(system, "ready", json_boolean(is_ready));
-        set_system_list(system, "models", get_models(c, NULL));
-        set_system_list(system, "jobs", get_jobs(c, false, &left, NULL));
-        out_data(c, system);
-    } else {
-        printf("%s  API %s  requests %s%s\n",
-               !s                                   ? "elsewhere"
-               : state_pid(s, STATE_SUPERVISOR) > 0 ? "up"
-                                                    : "no supervisor: shunt down, then shunt up",
-               is_live ? c->server : live,
-               !is_live   ? "-"
-               : is_ready ? "ready"
-                          : "not ready: ",
-               is_live && !is_ready ? ready : "");
-        if (s)
-            print_processes(c, system);
-        if (is_live && c->output == OUTPUT_TABLE)
-            print_api(c);
-    }
-    json_decref(system);
-    if (!is_live)
-        return SH_FAIL(err, SH_E_UNAVAILABLE, "the API does not answer");
-    if (is_ready)
-        return SH_OK;
-    c->exit_code = CLI_REFUSED; /* it was reached */
-    return SH_FAIL(err, SH_E_UNAVAILABLE, "not ready: %s", ready);
-}
-
-/* Of the system in the state folder, whatever server a profile names; without one here, of that
- * server. */
-int status_main(struct cli *c, struct sh_err *err)
-{
-    const bool is_named = c->conf->server && c->conf->server[0];
-    struct sh_err now = {0};
-    struct state s;
-    json_t *system = NULL;
-    int rc = state_open(c->conf->state_dir, false, &s, &now);
-
-    if (!rc)
-        rc = state_read_system(&s, &system, &now);
-    if (rc && rc != SH_E_NOTFOUND) {
-        sh_err_copy(err, &now);
-        goto out;
-    }
-    c->exit_code = CLI_NOT_REACHABLE;
-    if (system) {
-        free(c->conf->server);
-        c->conf->server = NULL;
-        rc = print_status(c, &s, err);
-    } else if (is_named) {
-        rc = print_status(c, NULL, err);
-    } else {
-        rc = rest_no_system(c, err);
-    }
-out:
-    json_decref(system);
-    state_close(&s);
-    return rc;
-}
-
-/* ---------------------------------------------------------------- top */
-
-int top_main(struct cli *c, struct sh_err *err)
-{
-    bool tty = isatty(STDOUT_FILENO) == 1, once = c->conf->once;
+    const bool once = c->conf->once;
     char live[200], ready[200], now[25];
-    int rc = c->output == OUTPUT_TABLE
-                 ? SH_OK
-                 : cli_usage(c, err, "top needs a terminal; use shunt status -o json");
 
-    while (!rc) {
-        bool ok = is_healthy(c, "/v2/health/live", live, sizeof(live));
+    for (;;) {
+        const bool ok = overview_health(c, "/v2/health/live", live, sizeof(live));
 
         if (!ok && once) {
             c->exit_code = CLI_NOT_REACHABLE;
-            rc = SH_FAIL(err, SH_E_UNAVAILABLE, "%s", live);
-            break;
+            return SH_FAIL(err, SH_E_UNAVAILABLE, "%s", live);
         }
-        is_healthy(c, "/v2/health/ready", ready, sizeof(ready));
-        if (tty && !once)
-            printf("\033[H\033[2J");
+        overview_health(c, "/v2/health/ready", ready, sizeof(ready));
         sh_clock_format(sh_clock_wall_ms(), now);
         printf("%.19s  %s  %s\n", now, c->server ? c->server : "", ok ? ready : live);
         if (ok)
-            print_api(c);
+            overview_print(c);
         if (fflush(stdout) != 0)
-            rc = SH_FAIL(err, SH_E_IO, "could not write");
+            return SH_FAIL(err, SH_E_IO, "could not write");
         if (once)
-            break;
+            return SH_OK;
         cli_sleep_ms(c->conf->interval_ms);
     }
-    return rc;
+}
+
+int top_main(struct cli *c, struct sh_err *err)
+{
+    if (c->output != OUTPUT_TABLE)
+        return cli_usage(c, err, "top needs a terminal; use shunt status -o json");
+    if (!c->conf->once && isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1)
+        return run_screen(c, err);
+    return run_text(c, err);
 }

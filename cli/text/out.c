@@ -2,6 +2,7 @@
 #include "cli/text/out.h"
 
 #include "cli/text/field.h"
+#include "cli/text/table.h"
 #include "cli/text/yaml.h"
 #include "common/clock.h"
 #include "common/mem.h"
@@ -15,9 +16,7 @@
 #include <unistd.h>
 
 #define CELL_MAX 256
-#define MAX_COLS 24
-#define NARROW 80    /* columns of a terminal that does not say */
-#define LEAST_LAST 8 /* of a last column that is cut */
+#define NARROW 80 /* columns of a terminal that does not say */
 #define MAX_YAML (1u << 30)
 #define LINE_EVERY_NS SH_S(5)
 #define SAME_EVERY_NS SH_S(60) /* one that says the same again */
@@ -43,7 +42,7 @@ void out_bytes(double bytes, char *out, size_t size)
     snprintf(out, size, u == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, UNIT[u]);
 }
 
-static const json_t *field_at(const json_t *j, const char *path)
+const json_t *out_field(const json_t *j, const char *path)
 {
     char name[64];
 
@@ -145,7 +144,7 @@ static void out_rate(double x, char *out, size_t size)
 
 void out_text(const json_t *obj, const char *path, enum out_format format, char *out, size_t size)
 {
-    const json_t *j = field_at(obj, path);
+    const json_t *j = out_field(obj, path);
     char *dump = NULL;
 
     if (!j || json_is_null(j))
@@ -173,16 +172,6 @@ void out_text(const json_t *obj, const char *path, enum out_format format, char 
     }
     free(dump);
     clean(out);
-}
-
-/* Columns that a terminal needs: characters, not bytes. */
-static size_t width(const char *s)
-{
-    size_t n = 0;
-
-    for (; *s; s++)
-        n += ((unsigned char)*s & 0xc0) != 0x80;
-    return n;
 }
 
 /* ---------------------------------------------------------------- data */
@@ -331,89 +320,22 @@ static size_t most_columns(const struct cli *c)
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : NARROW;
 }
 
-/* Of n columns, by their widths, those for which there is room: they move to the front. wide of the
- * last one becomes what is left for it. Returns how many stay. */
-static size_t make_fit(const struct cli *c, const struct out_col **shown, size_t *wide, size_t n)
-{
-    size_t most = most_columns(c), all = 0, k;
-
-    for (k = 0; k < n; k++)
-        all += wide[k] + (k ? 2 : 0);
-    while (most && all > most) {
-        size_t out = n, last = n - 1;
-
-        for (k = 1; k < n; k++)
-            if (shown[k]->spare > (out < n ? shown[out]->spare : 0))
-                out = k;
-        if (out == n) { /* none can be spared */
-            size_t over = all - most;
-
-            if (wide[last] >= over + LEAST_LAST)
-                wide[last] -= over;
-            break;
-        }
-        all -= wide[out] + 2;
-        memmove(&shown[out], &shown[out + 1], (n - out - 1) * sizeof(*shown));
-        memmove(&wide[out], &wide[out + 1], (n - out - 1) * sizeof(*wide));
-        n--;
-    }
-    return n;
-}
-
-/* To at most so many characters. */
-static void cut_cell(char *cell, size_t most)
-{
-    size_t n = 0;
-
-    if (width(cell) <= most || most < 4)
-        return;
-    for (char *p = cell; *p; p++) {
-        if (((unsigned char)*p & 0xc0) == 0x80)
-            continue;
-        if (n++ == most - 3) {
-            memcpy(p, "...", 4); /* there were at least 4 characters more */
-            return;
-        }
-    }
-}
-
 /* all: those that set the widths; rows: those to print. */
 static void print_sorted_table(const struct cli *c, const json_t *all, const json_t *rows,
                                const struct out_col *cols, size_t n_cols)
 {
-    const struct out_col *shown[MAX_COLS];
-    size_t wide[MAX_COLS] = {0}, n = 0, i;
-    char cell[CELL_MAX];
+    struct table t;
     json_t *item;
+    size_t i;
     bool with_title;
 
-    for (size_t k = 0; k < n_cols && n < MAX_COLS; k++)
-        if (!cols[k].is_wide || c->is_wide)
-            shown[n++] = &cols[k];
-    for (size_t k = 0; k < n; k++)
-        wide[k] = strlen(shown[k]->title);
-    json_array_foreach((json_t *)all, i, item)
-    {
-        for (size_t k = 0; k < n; k++) {
-            out_text(item, shown[k]->path, shown[k]->format, cell, sizeof(cell));
-            wide[k] = SH_MAX(wide[k], width(cell));
-        }
-    }
+    table_begin(&t, all, cols, n_cols, c->is_wide);
     with_title = !c->seen || ((json_array_size(rows) > 0 || !json_object_get(c->seen, "")) &&
-                              keep_widths(c->seen, wide, n));
-    n = make_fit(c, shown, wide, n);
-    for (size_t k = 0; with_title && k < n; k++)
-        printf("%-*s%s", k + 1 < n ? (int)wide[k] : 0, shown[k]->title, k + 1 < n ? "  " : "\n");
-    json_array_foreach((json_t *)rows, i, item)
-    {
-        for (size_t k = 0; k < n; k++) {
-            out_text(item, shown[k]->path, shown[k]->format, cell, sizeof(cell));
-            if (k + 1 == n)
-                cut_cell(cell, wide[k]);
-            printf("%s%*s", cell, k + 1 < n ? (int)(wide[k] + 2 - width(cell)) : 0, "");
-        }
-        putchar('\n');
-    }
+                              keep_widths(c->seen, t.wide, t.n));
+    table_fit(&t, most_columns(c));
+    if (with_title)
+        table_title(&t, stdout);
+    json_array_foreach((json_t *)rows, i, item) table_row(&t, item, stdout);
 }
 
 int out_list(const struct cli *c, const json_t *items, const struct out_col *cols, size_t n_cols,

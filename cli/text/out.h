@@ -18,8 +18,9 @@ struct out_col {
     const char *title;
     const char *path; /* of a field: "spec.batch" */
     enum out_format format;
-    bool is_wide; /* only with -o wide */
-    int spare;    /* left out if the table is too wide, highest first; 0: never */
+    bool is_wide;   /* only with -o wide */
+    int spare;      /* left out if the table is too wide, highest first; 0: never */
+    const char *by; /* what `shunt top` sorts by; NULL: path */
 };
 
 /* Prints a list as --output says. A table fits the terminal's width, or 80 columns: spare columns
@@ -40,6 +41,8 @@ void out_say(const struct cli *c, const char *fmt, ...) __attribute__((format(pr
 /* The field as text, "-" if it is empty, control characters replaced: a tenant's name must not move
  * the cursor. */
 void out_text(const json_t *obj, const char *path, enum out_format format, char *out, size_t size);
+/* The field that a path such as "spec.batch" names. BORROWED; NULL: there is none. */
+const json_t *out_field(const json_t *obj, const char *path);
 void out_bytes(double bytes, char *out, size_t size);
 
 /* A bar on a terminal; otherwise a line from time to time, so that a log shows progress. */
