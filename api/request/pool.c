@@ -94,10 +94,10 @@ void pool_stop(struct pool *p)
     p->stop = true;
     pthread_cond_broadcast(&p->work);
     pthread_mutex_unlock(&p->lock);
-    for (size_t i = 0; i < p->n_threads; i++) {
+    for (size_t i = 0; i < p->n_threads; i++)
         pthread_join(p->threads[i], NULL);
+    for (size_t i = 0; i < p->n_threads; i++) /* any of them may have had any of these */
         db_free(p->dbs[i]);
-    }
     p->n_threads = 0;
 }
 

@@ -62,7 +62,8 @@ def head(method=b"ServerLive", **more):
 
 @contextlib.contextmanager
 def frozen(s):
-    """The executor answers nothing meanwhile."""
+    """The executor answers nothing meanwhile, and nothing is in flight before."""
+    until("nothing is held", lambda: s.payload() == 0)
     pid = s.pid("executor-cpu0")
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -96,18 +97,22 @@ def another(s, *options):
         with open("/proc/%d/%s" % (s.pid("api"), file)) as f:
             return f.read().rstrip("\0").split("\0")
     port = free_port()
+
+    def of_log(log):
+        return os.pread(log.fileno(), 1 << 20, 0)
     own = ["--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:%d" % port, "--metrics-addr=", "--name=another"]
     env = dict(pair.split("=", 1) for pair in of_the_first("environ"))
     with tempfile.TemporaryFile() as log:
         p = subprocess.Popen([os.path.join(BIN, "shunt-api"), *of_the_first("cmdline")[1:], *own, *options],
                              env=env, stderr=log)
         try:
-            until("it listens", lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+            until("it is up", lambda: b"ev=scheduler.up" in of_log(log) and b"ev=api.ready" in of_log(log))
             yield port
         finally:
             p.terminate()
             rc = p.wait(60)
-    assert rc == 0, rc
+        said = of_log(log)
+    assert rc == 0, (rc, said[-2000:])
 
 
 class Grpc(Story):
