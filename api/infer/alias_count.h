@@ -27,7 +27,8 @@ void alias_counts_add(struct alias_counts *c, const struct cat_alias *a, int64_t
 /* Writes what is new. A failure loses nothing. */
 int alias_counts_flush(struct alias_counts *c, struct db *db, int64_t now_ms, struct sh_err *err);
 /* Judges every alias that may be rolled back by itself, by the counts of all API processes, and
- * rolls back those for which a version fails. Of several processes one does it. */
+ * rolls back those for which a version fails, if a version that they go back to is READY. Of
+ * several processes one does it. */
 int alias_watch(struct db *db, struct sh_err *err);
 
 #endif

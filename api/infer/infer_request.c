@@ -79,6 +79,16 @@ static void trace_request(const struct infer *i, int rc, int64_t now)
              .stage_ends_ns = {i->body_ns ? i->body_ns : now, i->answer_ns ? i->answer_ns : now});
 }
 
+/* May it speak for or against the version? A tenant with which the model is shared must not bring
+ * about a rollback with time limits of its own that nothing could keep. */
+static bool judges_alias(const struct infer *i, int rc)
+{
+    const bool is_limit = rc == SH_E_TIMEOUT || rc == SH_E_SLO || rc == SH_E_UNAVAILABLE;
+
+    return i->alias && i->alias->is_counted &&
+           !(is_limit && i->plan.timeout_us > 0 && strcmp(i->tenant, i->v->tenant) != 0);
+}
+
 void infer_settle(struct infer *i, int rc)
 {
     static const char *const NAMES[] = {"met", "missed", "rejected"};
@@ -104,7 +114,7 @@ void infer_settle(struct infer *i, int rc)
     sh_metric_observe(M_shunt_request_duration_seconds, SH_LABELS(i->tenant, i->v->model),
                       (double)ns / 1e9);
     stats_add(i->api->stats, i->v->id, &s);
-    if (i->alias && i->alias->is_counted)
+    if (judges_alias(i, rc))
         alias_counts_add(i->api->aliases, i->alias, i->v->version, rc, i->v->has_slo,
                          !rc && (double)ns <= i->v->slo_ms * 1e6, sh_clock_wall_ms());
     if (!i->v->has_slo || (rc && !sh_rc_retry(rc)))

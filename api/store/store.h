@@ -129,7 +129,7 @@ struct store_alias {
 int store_alias_set(struct api_req *q, const struct store_alias *a, json_t **out,
                     struct sh_err *err);
 /* To what it was before its last change. *out: NULL: there is no such alias, it has another version
- * than If-Match, or nothing to go back to. */
+ * than If-Match, or nothing to go back to. Fails: SH_E_CONFLICT: what it was cannot serve. */
 int store_alias_rollback(struct api_req *q, const char *model, const char *alias,
                          const char *if_match, json_t **out, struct sh_err *err);
 int store_alias_delete(struct api_req *q, const char *model, const char *alias,
@@ -143,7 +143,8 @@ int store_alias_sweep(struct db *db, struct sh_err *err);
  * targets, previous (NULL: none), policy, percentile of the latency target (NULL: none), and sums
  * of the policy's window: [{"version", "is_current" (of the present assignment), ...}]. */
 int store_alias_cases(struct db *db, struct db_res **out, struct sh_err *err);
-/* Rolls it back by itself. *done: false: somebody changed it meanwhile. */
+/* Rolls it back by itself. *done: false: somebody changed it meanwhile, or nothing of what it was
+ * is READY. */
 int store_alias_return(struct db *db, const char *id, const char *row_version, const char *code,
                        const char *why, bool *done, struct sh_err *err);
 

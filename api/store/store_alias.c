@@ -95,6 +95,12 @@ static const struct db_stmt ALIAS_ROLLBACK = {
     6,
 };
 
+static const struct db_stmt PREVIOUS = {
+    "alias_previous",
+    "SELECT previous::text FROM model_alias WHERE model_id = $1::bigint AND name = $2",
+    2,
+};
+
 static const struct db_stmt ALIAS_DELETE = {
     "alias_delete",
     "WITH " SQL_OWN_ALIAS "s AS (DELETE FROM model_alias x USING o WHERE x.id = o.id RETURNING "
@@ -216,23 +222,72 @@ int store_alias_set(struct api_req *q, const struct store_alias *a, json_t **out
 
 /* ---------------------------------------------------------------- the way back */
 
-static int change_own(struct api_req *q, const struct db_stmt *s, const char *const *name,
-                      json_t **out, struct sh_err *err)
-{
-    const char *p[] = {
-        STORE_TEXT(q->tenant_id), name[0], name[1], name[2], q->who.key_id, q->request_id};
+struct own {
+    const struct api_req *q;
+    const struct db_stmt *s;
+    const char *model, *alias, *if_match;
+    json_t **out; /* reset at each try of the transaction */
+};
 
-    return store_one(q->db, s, p, out, err);
+/* Whoever unloads or deletes a version meanwhile waits. */
+static int check_previous(struct db *db, const char *model_id, const char *alias,
+                          struct sh_err *err)
+{
+    struct db_res *r = NULL;
+    int rc = db_exec(db, &PREVIOUS, (const char *[]){model_id, alias}, &r, err);
+
+    if (!rc && db_rows(r) && db_text(r, 0, 0))
+        rc = check_named(db, model_id, db_text(r, 0, 0), err);
+    db_res_free(r);
+    return rc;
+}
+
+static int own_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    const struct own *o = arg;
+    struct db_res *r = NULL;
+    const char *tenant = STORE_TEXT(o->q->tenant_id);
+    char model_id[24] = "";
+    int rc = db_exec(db, &MODEL_LOCK, (const char *[]){tenant, o->model}, &r, err);
+
+    json_decref(*o->out);
+    *o->out = NULL;
+    if (rc || db_rows(r) == 0)
+        goto out;
+    store_text(model_id, db_i64(r, 0, 0, 0));
+    if (o->s == &ALIAS_ROLLBACK)
+        rc = check_previous(db, model_id, o->alias, err);
+    if (!rc)
+        rc = store_one(db, o->s,
+                       (const char *[]){tenant, o->model, o->alias, o->if_match, o->q->who.key_id,
+                                        o->q->request_id},
+                       o->out, err);
+out:
+    db_res_free(r);
+    return rc;
+}
+
+static int change_own(const struct own *o, struct db *db, struct sh_err *err)
+{
+    int rc;
+
+    *o->out = NULL;
+    rc = db_tx(db, o->s->name, own_tx, o, err);
+    if (rc) {
+        json_decref(*o->out);
+        *o->out = NULL;
+    }
+    return rc;
 }
 
 int store_alias_rollback(struct api_req *q, const char *model, const char *alias,
                          const char *if_match, json_t **out, struct sh_err *err)
 {
-    return change_own(q, &ALIAS_ROLLBACK, (const char *[]){model, alias, if_match}, out, err);
+    return change_own(&(struct own){q, &ALIAS_ROLLBACK, model, alias, if_match, out}, q->db, err);
 }
 
 int store_alias_delete(struct api_req *q, const char *model, const char *alias,
                        const char *if_match, json_t **out, struct sh_err *err)
 {
-    return change_own(q, &ALIAS_DELETE, (const char *[]){model, alias, if_match}, out, err);
+    return change_own(&(struct own){q, &ALIAS_DELETE, model, alias, if_match, out}, q->db, err);
 }

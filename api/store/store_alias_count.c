@@ -2,6 +2,9 @@
 #include "api/spec/alias.h"
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
+#include "common/states.h"
+
+#include <string.h>
 
 /* clang-format off */
 static const struct db_stmt COUNTS = {
@@ -34,6 +37,16 @@ static const struct db_stmt CASES = {
     "t ON t.id = m.tenant_id LEFT JOIN slo s ON s.model_id = m.id WHERE a.policy IS NOT NULL AND "
     "m.deleted_at IS NULL AND t.state <> 'DELETED'",
     0,
+};
+
+/* What it would go back to; all of it stays until the end of the transaction. */
+static const struct db_stmt RETURN_TO = {
+    "alias_return_to",
+    "SELECT v.state FROM model_alias a JOIN model m ON m.id = a.model_id CROSS JOIN LATERAL "
+    "jsonb_to_recordset(a.previous) AS t (version int) JOIN model_version v ON v.model_id = m.id "
+    "AND v.version = t.version WHERE a.id = $1::bigint AND a.row_version = $2::bigint ORDER BY "
+    "v.version FOR UPDATE OF m FOR SHARE OF v",
+    2,
 };
 
 /* Nobody's key. */
@@ -69,13 +82,37 @@ int store_alias_cases(struct db *db, struct db_res **out, struct sh_err *err)
     return db_exec(db, &CASES, NULL, out, err);
 }
 
+struct going_back {
+    const char *const *params; /* of RETURN */
+    bool *done;                /* reset at each try of the transaction */
+};
+
+static int return_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    const struct going_back *g = arg;
+    struct db_res *r = NULL, *done = NULL;
+    bool is_ready = false;
+    int rc = db_exec(db, &RETURN_TO, g->params, &r, err);
+
+    for (size_t i = 0; !rc && i < db_rows(r); i++)
+        is_ready |= strcmp(db_text(r, i, 0), SH_STATE_TEXT(READY)) == 0;
+    if (!rc && is_ready)
+        rc = db_exec(db, &RETURN, g->params, &done, err);
+    *g->done = !rc && done && db_rows(done) == 1;
+    db_res_free(done);
+    db_res_free(r);
+    return rc;
+}
+
 int store_alias_return(struct db *db, const char *id, const char *row_version, const char *code,
                        const char *why, bool *done, struct sh_err *err)
 {
-    struct db_res *r = NULL;
-    int rc = db_exec(db, &RETURN, (const char *[]){id, row_version, code, why}, &r, err);
+    const struct going_back g = {(const char *[]){id, row_version, code, why}, done};
+    int rc;
 
-    *done = !rc && db_rows(r) == 1;
-    db_res_free(r);
+    *done = false;
+    rc = db_tx(db, "alias_return", return_tx, &g, err);
+    if (rc)
+        *done = false;
     return rc;
 }

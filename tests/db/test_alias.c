@@ -14,6 +14,7 @@
 #include "tests/db/db_test.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #define V1 "[{\"version\":1,\"weight\":1}]"
 #define V2 "[{\"version\":2,\"weight\":1}]"
@@ -240,6 +241,108 @@ static void a_version_that_is_named_while_it_is_deleted_stays(void **state)
     db_free(watch);
 }
 
+static void nothing_goes_back_to_what_was_unloaded(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+    json_t *j = NULL;
+
+    put(w, V1);
+    put(w, V2);
+    run(w->db, "UPDATE model_version SET state = 'UNLOADED' WHERE version = 1");
+    assert_fails(store_alias_rollback(&w->q, "digits", "stable", NULL, &j, &err), SH_E_CONFLICT,
+                 &err, "version 1 is UNLOADED");
+    assert_null(j);
+    assert_text(w, "SELECT targets->0->>'version' FROM model_alias", "2");
+    run(w->db, "UPDATE model_version SET state = 'READY' WHERE version = 1");
+    assert_true(can_roll_back(w));
+}
+
+/* ---------------------------------------------------------------- two at once */
+
+struct other { /* a second connection, whose request meets a rollback that is not committed */
+    struct world w;
+    int (*does)(struct world *w, struct sh_err *err);
+    struct sh_err err;
+    pthread_t thread;
+    int rc;
+};
+
+static void *other_main(void *arg)
+{
+    struct other *o = arg;
+
+    o->rc = o->does(&o->w, &o->err);
+    return NULL;
+}
+
+static int roll_back_beside(struct db *db, const void *arg, struct sh_err *err)
+{
+    struct other *o = (struct other *)(uintptr_t)arg;
+    struct api_req q = o->w.q;
+    json_t *j = NULL;
+    int rc;
+
+    q.db = db;
+    rc = store_alias_rollback(&q, "digits", "stable", NULL, &j, err);
+    json_decref(j);
+    assert_int_equal(pthread_create(&o->thread, NULL, other_main, o), 0);
+    for (int i = 0; i < 500; i++) { /* until it waits for us */
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if (number(db, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0)
+            break;
+    }
+    return rc;
+}
+
+static void meet_rollback(struct world *w, struct other *o)
+{
+    struct sh_err err = {0};
+
+    o->w = *w;
+    o->w.db = o->w.q.db = open_db("test_alias_other");
+    assert_ok_err(db_tx_around(w->db, "meeting", roll_back_beside, o, &err), &err);
+    assert_int_equal(pthread_join(o->thread, NULL), 0);
+    db_free(o->w.db);
+}
+
+static int delete_first(struct world *w, struct sh_err *err)
+{
+    return delete_version(w, "1", err);
+}
+
+static void a_version_is_not_deleted_beside_a_rollback_to_it(void **state)
+{
+    struct world *w = *state;
+    struct other o = {.does = delete_first};
+
+    put(w, V1);
+    put(w, V2);
+    meet_rollback(w, &o);
+    assert_text(w, "SELECT targets->0->>'version' FROM model_alias", "1");
+    assert_text(w, "SELECT state FROM model_version WHERE version = 1", "READY");
+    assert_int_equal(o.rc, SH_E_CONFLICT);
+    assert_non_null(strstr(o.err.msg, "names version 1"));
+}
+
+static int put_as_seen(struct world *w, struct sh_err *err)
+{
+    return set_to(w, (struct store_alias){.targets = BOTH, .if_match = "2"}, err);
+}
+
+static void what_was_seen_before_a_rollback_is_not_written_over_it(void **state)
+{
+    struct world *w = *state;
+    struct other o = {.does = put_as_seen};
+
+    put(w, V1);
+    put(w, V2);
+    assert_text(w, "SELECT row_version::text FROM model_alias", "2");
+    meet_rollback(w, &o);
+    assert_int_equal(o.rc, SH_E_PRECONDITION);
+    assert_text(w, "SELECT jsonb_array_length(targets)::text FROM model_alias", "1");
+}
+
 static void a_model_and_a_tenant_go_with_their_aliases(void **state)
 {
     struct world *w = *state;
@@ -364,6 +467,23 @@ static void what_fails_goes_back_by_itself_once(void **state)
     alias_counts_free(b);
 }
 
+static void nothing_goes_by_itself_to_what_cannot_serve(void **state)
+{
+    struct world *w = *state;
+    struct alias_counts *c;
+
+    assert_ok(alias_counts_new(&c, NULL));
+    set_policy(w, V1);
+    set_policy(w, V2);
+    run(w->db, "UPDATE model_version SET state = 'UNLOADED' WHERE version = 1");
+    count_some(w, c, 2, SH_OK, 100);
+    count_some(w, c, 2, SH_E_IO, 10);
+    assert_int_equal(rolled_back(w), 0); /* one of eleven fails: all would */
+    run(w->db, "UPDATE model_version SET state = 'READY' WHERE version = 1");
+    assert_int_equal(rolled_back(w), 1);
+    alias_counts_free(c);
+}
+
 static void what_was_before_a_promotion_is_not_held_against_it(void **state)
 {
     struct world *w = *state;
@@ -436,9 +556,13 @@ int main(void)
         TEST(a_model_has_a_limited_number),
         TEST(a_version_that_is_named_stays_and_one_before_may_go),
         TEST(a_version_that_is_named_while_it_is_deleted_stays),
+        TEST(nothing_goes_back_to_what_was_unloaded),
+        TEST(a_version_is_not_deleted_beside_a_rollback_to_it),
+        TEST(what_was_seen_before_a_rollback_is_not_written_over_it),
         TEST(a_model_and_a_tenant_go_with_their_aliases),
         TEST(the_catalog_follows),
         TEST(what_fails_goes_back_by_itself_once),
+        TEST(nothing_goes_by_itself_to_what_cannot_serve),
         TEST(what_was_before_a_promotion_is_not_held_against_it),
         TEST(a_target_that_is_missed_counts_with_its_percentile),
         TEST(counts_go_with_the_alias_and_old_ones_are_removed),
