@@ -59,7 +59,8 @@ enum bag_mode { BAG_SUM, BAG_MEAN, BAG_MAX };
     }
 
 /* @: how many bags there are, then of padded ones how many rows the table has and which is padding.
- * The last bag of others ends with the rows, of which Shape? and @ say how many. */
+ * The last bag of others ends with the rows, of which Shape? and @ say how many: see
+ * ends_with_rows(). */
 static const struct bag_form {
     const char *text;
     enum bag_mode mode;
@@ -110,6 +111,23 @@ static bool read_offsets(struct bags *b, uint32_t v, int64_t n_rows)
            (b->ids != GRAPH_NONE || b->offsets[b->n] == n_rows);
 }
 
+/* Does the last bag end with the rows, and no other? Which one is the last, and how many rows there
+ * are, are numbers of the text. */
+static bool ends_with_rows(const struct bags *b, const struct loop_form *f, const int64_t *numbers)
+{
+    const int64_t last = strstr(b->form->text, "Sub(@,1)") ? numbers[1] - 1 : numbers[1];
+    const int64_t n_rows = rw_v(b->c, b->rows)->dims[0];
+    const struct graph_value *of = b->form->rows == 'C' ? rw_v(b->c, f->given[1]) : NULL;
+
+    if (b->form->is_padded || b->form->mode == BAG_SUM)
+        return true;
+    if (last != b->n - 1)
+        return false;
+    if (of)
+        return of->rank == 1 && of->dims[0] == n_rows;
+    return b->form->mode == BAG_MAX ? numbers[2] >= n_rows : numbers[2] == n_rows;
+}
+
 static bool read_bags(struct bags *b, const struct loop_form *f, const int64_t *numbers)
 {
     const uint32_t rows = f->given[b->form->rows - 'A'];
@@ -126,7 +144,7 @@ static bool read_bags(struct bags *b, const struct loop_form *f, const int64_t *
     if (is_padded && (rw_v(b->c, b->ids)->rank != 1 || rw_v(b->c, b->ids)->dims[0] != x.dims[0] ||
                       !shape__is_int(rw_v(b->c, b->ids)->dtype)))
         return false;
-    return read_offsets(b, f->given[0], x.dims[0]);
+    return ends_with_rows(b, f, numbers) && read_offsets(b, f->given[0], x.dims[0]);
 }
 
 /* ---------------------------------------------------------------- all bags together */

@@ -139,6 +139,17 @@ MEAN = """
                 else_branch = q () => (float[1, d] rq) { rq = Identity(s0) }> },
         else_branch = g () => (float[1, d] rb) { rb = ReduceMean(w, first) }>
 """
+# Of all models that look so, the exporter's take the last bag (all - 1) to the end of the rows.
+MAX = """
+    all = Constant<value_int = %d>()
+    before = Sub(all, one)
+    is_last = Equal(i, before)
+    end = Constant<value_ints = [%d]>()
+    w = If(is_last) <
+        then_branch = f () => (float[m, d] wa) { wa = Slice(rows, from, end) },
+        else_branch = g () => (float[m, d] wb) { wb = Slice(rows, from, to) }>
+    r1 = ReduceMax(w, first)
+"""
 # The exporter puts what a loop carries into any order.
 OTHER_ORDER = [[("all_bags, i_end = Loop(, any, none, zero)", "i_end, all_bags = Loop(, any, zero, none)"),
                 ("seq(float[1, d]) s, int64 i)", "int64 i, seq(float[1, d]) s)"),
@@ -224,6 +235,17 @@ class Bags(unittest.TestCase):
             for mode in REDUCE:
                 with self.subTest(mode, begins=begins, padded=True):
                     self.same(model_of("11", given, PADDED % (3, REDUCE[mode])), ids, offsets, mode, 3)
+
+    def test_another_bag_than_the_last_may_go_to_the_end(self):
+        ids, given = np.random.default_rng(4).integers(0, ROWS, 11), GIVEN % "0, 2, 7"
+        self.same(model_of("11", given, PLAIN % (MAX % (3, 11))), ids, [0, 2, 7, 11], "max")
+        for which, end, offsets in ((2, 11, [(0, 2), (2, 11), (7, 11)]), (3, 9, [(0, 2), (2, 7), (7, 9)]),
+                                    (1, 1, [(0, 1), (2, 7), (7, 11)])):
+            model = model_of("11", given, PLAIN % (MAX % (which, end)))
+            want = np.stack([table_of(model)[ids[i:k]].max(0) for i, k in offsets])
+            with self.subTest(which=which, end=end):
+                self.shunt_run("infer", model, {"ids": ids}, "--outputs", self.path("out.st"))
+                np.testing.assert_allclose(read_st(self.path("out.st"))["bag"].array, want, rtol=1e-6)
 
     def test_thousands_of_bags(self):
         ids = np.random.default_rng(3).integers(0, ROWS, (5000, 4))
