@@ -88,7 +88,8 @@ static const struct sh_conf_opt OPTS[] = {
                "open gRPC connections; when they run out, connections without a key and idle ones "
                "are closed for new ones"),
     SH_OPT_INT(ST, grpc_streams, "grpc-streams", 256, 1, 65536, 0,
-               "calls at a time on one gRPC connection; a client's further ones wait with it"),
+               "calls at a time on one gRPC connection (16 until it has sent a key); a client's "
+               "further ones wait with it"),
     SH_OPT_INT(ST, idle_timeout_s, "idle-timeout-s", 60, 1, 3600, 0,
                "close a connection that transfers nothing for this long, s"),
     SH_OPT_INT(ST, header_timeout_s, "header-timeout-s", 90, 2, 3600, SH_CONF_LIVE,

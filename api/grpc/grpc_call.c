@@ -2,6 +2,7 @@
  *
  *   AUTH     the key, as soon as the headers are there
  *   MESSAGE  takes it; that of an inference goes to the slab, where its tenant has a share
+ *   AGAIN    the key of a stream, which may have waited for the message for long
  *   ENTER    reads it, finds its URL and begins its request; a large one on a pool thread
  *   MAIN     the handler of the URL
  *
@@ -294,8 +295,12 @@ int call_advance(struct grpc_call *c)
     if (!rc && c->phase == CALL_MESSAGE) {
         if (!frames_is_whole(&c->frames))
             return API_WAIT;
-        c->phase = CALL_ENTER;
+        c->phase = c->method->kind == CALL_STREAM ? CALL_AGAIN : CALL_ENTER;
         rc = c->skip_rc;
+    }
+    if (!rc && c->phase == CALL_AGAIN) {
+        rc = stage_run(&c->stage, steps->auth, true, a->ctl);
+        c->phase = rc ? c->phase : CALL_ENTER;
     }
     if (!rc && c->phase == CALL_ENTER) {
         rc = stage_run(&c->stage, call_enter, c->frames.bytes <= HERE_BYTES, a->ctl);

@@ -4,10 +4,12 @@
  *   without a call   idle-timeout-s, then it is told to go and closed
  *   in a handshake   SHAKE_NS
  *   that reads none of what we send, or of one answer   idle-timeout-s
- *   in a message     upload-min-rate on average, after upload-grace-s (grpc_stream.c)
+ *   in a message, or what we send   upload-min-rate on average, after upload-grace-s
+ *   before a message: grpc_stream.c
  *
  * Beyond grpc-max-connections a new one takes the place of the oldest without a key, else of the
- * oldest without a call; if there is none, it is closed at once.
+ * oldest without a call, else of the oldest whose calls all wait for a message; if there is none,
+ * it is closed at once.
  */
 #include "api/api.h"
 #include "api/grpc/grpc_int.h"
@@ -23,14 +25,16 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define SHAKE_NS SH_S(10)
 #define READ_BYTES ((size_t)64 << 10)
 #define READS_AT_ONCE 8u /* then others have their turn */
+#define FLUSHES_AT_ONCE 16u
 #define OUT_MANY ((size_t)256 << 10)
-#define OUT_MAX ((size_t)8 << 20)
+#define OUT_MAX ((size_t)1 << 20)
 #define RECORD ((size_t)16 << 10)
 
 static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg);
@@ -63,10 +67,23 @@ static void conn_end(struct grpc_conn *c, uint32_t why)
     c->ends = true;
 }
 
+/* All of its calls wait for a message. */
+static bool conn_waits(const struct grpc_conn *c)
+{
+    const struct grpc_stream *s;
+
+    LIST_FOREACH(s, &c->streams, of_conn)
+    {
+        if (!stream_waits(s))
+            return false;
+    }
+    return true;
+}
+
 /* False: there is none that may go. */
 static bool conn_make_room(struct grpc_thread *t)
 {
-    struct grpc_conn *c, *idle = NULL, *stranger = NULL;
+    struct grpc_conn *c, *idle = NULL, *waits = NULL, *stranger = NULL;
 
     TAILQ_FOREACH(c, &t->conns, by_age)
     {
@@ -74,8 +91,10 @@ static bool conn_make_room(struct grpc_thread *t)
             stranger = c;
         if (!idle && c->is_known && c->n_streams == 0 && !c->dead)
             idle = c;
+        if (!stranger && !idle && !waits && !c->dead && conn_waits(c))
+            waits = c;
     }
-    c = stranger ? stranger : idle;
+    c = stranger ? stranger : idle ? idle : waits;
     if (!c)
         return false;
     conn_enter(c);
@@ -133,6 +152,8 @@ void conn_known(struct grpc_conn *c)
         return;
     c->is_known = true;
     nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0, GRPC_CONN_WINDOW);
+    if (h2_limits(c))
+        c->dead = true;
 }
 
 /* ---------------------------------------------------------------- the socket */
@@ -205,12 +226,17 @@ static bool conn_shake(struct grpc_conn *c)
 
 /* ---------------------------------------------------------------- what goes out */
 
-/* From the library to the buffer. */
+/* From the library to the buffer. A slow client may never have all that is in it. */
 static void conn_collect(struct grpc_conn *c)
 {
     const uint8_t *data;
     ssize_t n = 1;
 
+    if (c->out_off >= OUT_MANY) {
+        c->out.len -= c->out_off;
+        memmove(c->out.data, c->out.data + c->out_off, c->out.len);
+        c->out_off = 0;
+    }
     while (!c->dead && n > 0 && c->out.len - c->out_off < OUT_MANY) {
         n = nghttp2_session_mem_send(c->session, &data);
         if (n < 0 || (n > 0 && sh_buf_append(&c->out, data, (size_t)n, NULL)))
@@ -246,12 +272,15 @@ static bool write_out(struct grpc_conn *c)
             return false;
         }
         if (n > 0)
-            c->moved_ns = sh_clock_ns();
+            c->moved_ns = c->took_ns = sh_clock_ns();
         c->out_off += (size_t)n;
+        c->took += (uint64_t)n;
     }
     if (c->out_off < c->out.len) {
-        if (!c->stuck_ns)
-            c->stuck_ns = sh_clock_ns();
+        if (!c->stuck_ns) {
+            c->stuck_ns = c->took_ns = sh_clock_ns();
+            c->took = 0;
+        }
         return false;
     }
     c->stuck_ns = 0;
@@ -260,17 +289,18 @@ static bool write_out(struct grpc_conn *c)
     return true;
 }
 
+/* A client may have sent many messages ahead: others have their turn between them. */
 static void conn_flush(struct grpc_conn *c)
 {
     bool more = true;
 
     if (!conn_shake(c))
         return;
-    while (more && !c->dead) {
-        size_t before = c->out.len;
+    for (unsigned i = 0; i < FLUSHES_AT_ONCE && more && !c->dead; i++) {
+        size_t before = c->out.len - c->out_off;
 
         conn_collect(c);
-        more = c->out.len > before;
+        more = c->out.len - c->out_off > before;
         more |= clear_answers(c);
         more &= write_out(c);
     }
@@ -280,7 +310,7 @@ static void conn_flush(struct grpc_conn *c)
     /* Who does not read our answers may not send more questions. */
     if (!c->dead)
         ask_for(c, (c->out.len - c->out_off < OUT_MANY ? SH_IO_READ : 0u) |
-                       (c->stuck_ns ? SH_IO_WRITE : 0u));
+                       (c->stuck_ns || more ? SH_IO_WRITE : 0u));
 }
 
 void conn_enter(struct grpc_conn *c)
@@ -347,6 +377,15 @@ static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg)
 
 /* ---------------------------------------------------------------- limits of time, and the end */
 
+bool conn_is_slow(const struct grpc_conn *c, int64_t begin_ns, uint64_t bytes, int64_t now)
+{
+    const struct api_conf *conf = c->t->g->api->conf;
+    int64_t ns = now - begin_ns - SH_S(SH_CONF_NOW(conf->upload_grace_s));
+
+    return ns > 0 &&
+           (double)bytes < (double)SH_CONF_NOW(conf->upload_min_rate) * ((double)ns / 1e9);
+}
+
 static void conn_sweep_one(struct grpc_conn *c, int64_t now)
 {
     const int64_t idle_ns = SH_S(c->t->g->api->conf->idle_timeout_s);
@@ -354,7 +393,7 @@ static void conn_sweep_one(struct grpc_conn *c, int64_t now)
 
     if (c->tls && !c->shaken && now - c->begin_ns > SHAKE_NS)
         c->dead = true;
-    if (c->stuck_ns && now - c->stuck_ns > idle_ns)
+    if (c->stuck_ns && (now - c->took_ns > idle_ns || conn_is_slow(c, c->stuck_ns, c->took, now)))
         c->dead = true;
     if (c->n_streams == 0 && now - c->moved_ns > idle_ns) {
         c->dead |= c->ends || (c->tls && !c->shaken);
@@ -394,8 +433,7 @@ void conn_drain_all(struct grpc_thread *t)
                               NULL, 0);
         for (s = LIST_FIRST(&c->streams); s; s = after) {
             after = LIST_NEXT(s, of_conn);
-            if (!s->call || (s->call->phase <= CALL_MESSAGE && !s->call->asleep &&
-                             !frames_is_begun(&s->call->frames)))
+            if (stream_waits(s))
                 stream_fail(s, SH_E_UNAVAILABLE, 0,
                             "this server is shutting down; try another one");
         }

@@ -77,7 +77,9 @@ struct grpc_conn {
     struct sh_buf out;              /* bytes for the socket */
     size_t out_off, tls_pending;
     int64_t begin_ns, moved_ns; /* accepted; when bytes came or went */
-    int64_t stuck_ns;           /* since when the socket takes nothing; 0: it does */
+    int64_t stuck_ns;           /* since when the socket does not take all; 0: it does */
+    int64_t took_ns;            /* when it took some, since then */
+    uint64_t took;              /* bytes since then */
     struct grpc_streams streams;
     size_t n_streams, n_done; /* n_done: of them, whose answer is to be cleared away */
 };
@@ -130,7 +132,7 @@ struct grpc_stream {
     char *problem; /* OWNED: JSON; NULL: none */
 };
 
-enum grpc_phase { CALL_AUTH, CALL_MESSAGE, CALL_ENTER, CALL_MAIN, CALL_DONE };
+enum grpc_phase { CALL_AUTH, CALL_MESSAGE, CALL_AGAIN, CALL_ENTER, CALL_MAIN, CALL_DONE };
 
 struct grpc_call {
     struct api_req q; /* first: GRPC_FRONT gets a pointer to it */
@@ -163,11 +165,15 @@ void conn_accept(struct grpc_thread *t, int fd);
 void conn_enter(struct grpc_conn *c); /* brackets work on its streams: it lives meanwhile */
 void conn_leave(struct grpc_conn *c); /* sends what there is to send; it may be freed */
 void conn_known(struct grpc_conn *c); /* a call on it had a valid key */
+/* Less than upload-min-rate, after upload-grace-s. */
+bool conn_is_slow(const struct grpc_conn *c, int64_t begin_ns, uint64_t bytes, int64_t now);
 void conn_sweep(struct grpc_thread *t);
 void conn_end_all(struct grpc_thread *t);   /* frees them */
 void conn_drain_all(struct grpc_thread *t); /* tells clients to go elsewhere */
 /* grpc_session.c */
-int h2_new(struct grpc_conn *c, struct sh_err *err);       /* sets c->session */
+int h2_new(struct grpc_conn *c, struct sh_err *err); /* sets c->session */
+/* Tells the client, to whom more is allowed once the connection is known. Not 0: no memory. */
+int h2_limits(struct grpc_conn *c);
 void h2_answer(struct grpc_stream *s);                     /* sends s->out, which it just got */
 void h2_end(struct grpc_stream *s);                        /* sends its trailers */
 void h2_refuse(struct grpc_stream *s, const char *status); /* by a status of HTTP */
@@ -181,6 +187,7 @@ void stream_pump(struct grpc_stream *s); /* goes on as far as it can */
 void stream_fail(struct grpc_stream *s, int rc, int http, const char *msg);
 void stream_sent(struct grpc_stream *s); /* its answer has gone to the library */
 void stream_sweep(struct grpc_stream *s, int64_t now);
+bool stream_waits(const struct grpc_stream *s); /* nothing of its next message has come */
 void out_fini(struct grpc_out *o);
 /* grpc_call.c */
 int call_new(struct grpc_stream *s, struct grpc_call **out, struct sh_err *err);

@@ -15,6 +15,8 @@
 #include <string.h>
 
 #define MAX_TRAILERS 10u
+#define CUT_AT (4 * GRPC_HEADER_BYTES) /* more is not even told what is wrong with it */
+#define STRANGER_STREAMS INT64_C(16)
 
 /* ---------------------------------------------------------------- what comes in */
 
@@ -68,6 +70,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     if (!s || s->is_begun) /* trailers of a client say nothing */
         return 0;
     s->head_bytes += name_len + value_len + 32; /* as HTTP/2 counts */
+    if (s->head_bytes > CUT_AT) /* a few bytes can stand for a long header, which is checked */
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     for (size_t i = 0; i < GRPC_N_HEADS && s->head_bytes <= GRPC_HEADER_BYTES; i++) {
         if (strlen(NAMES[i]) != name_len || memcmp(NAMES[i], name, name_len) != 0)
             continue;
@@ -291,11 +295,12 @@ void h2_refuse(struct grpc_stream *s, const char *status)
 
 /* ---------------------------------------------------------------- life */
 
-static int set_limits(struct grpc_conn *c)
+int h2_limits(struct grpc_conn *c)
 {
-    const struct api_conf *conf = c->t->g->api->conf;
+    const int64_t streams = c->t->g->api->conf->grpc_streams;
+    const int64_t most = c->is_known ? streams : SH_MIN(streams, STRANGER_STREAMS);
     const nghttp2_settings_entry limits[] = {
-        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)conf->grpc_streams},
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)most},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)GRPC_HEADER_BYTES},
     };
 
@@ -323,7 +328,7 @@ int h2_new(struct grpc_conn *c, struct sh_err *err)
         e = nghttp2_session_server_new2(&c->session, calls, c, option);
     }
     if (!e)
-        e = set_limits(c);
+        e = h2_limits(c);
     nghttp2_option_del(option);
     nghttp2_session_callbacks_del(calls);
     return e ? SH_FAIL(err, SH_E_NOMEM, "could not allocate an HTTP/2 session") : SH_OK;

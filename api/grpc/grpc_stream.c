@@ -344,20 +344,29 @@ void stream_begin(struct grpc_stream *s)
 
 /* ---------------------------------------------------------------- limits of time */
 
+bool stream_waits(const struct grpc_stream *s)
+{
+    const struct grpc_call *c = s->call;
+
+    return !c || (c->phase <= CALL_MESSAGE && !c->asleep && !frames_is_begun(&c->frames));
+}
+
 void stream_sweep(struct grpc_stream *s, int64_t now)
 {
     const struct api_conf *conf = s->c->t->g->api->conf;
     const struct grpc_call *c = s->call;
-    int64_t ns;
 
     if (s->has_out && !s->out_done && now - s->out_ns > SH_S(conf->idle_timeout_s)) {
         nghttp2_submit_rst_stream(s->c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
         return;
     }
-    if (!c || c->phase != CALL_MESSAGE || !frames_is_begun(&c->frames))
+    if (!c || c->phase != CALL_MESSAGE)
         return;
-    ns = now - c->slow_ns - SH_S(SH_CONF_NOW(conf->upload_grace_s));
-    if (ns > 0 &&
-        (double)c->frames.got < (double)SH_CONF_NOW(conf->upload_min_rate) * ((double)ns / 1e9))
+    if (s->deadline_ns && now > s->deadline_ns)
+        stream_fail(s, SH_E_TIMEOUT, 0, "the call's deadline has passed");
+    else if (frames_is_begun(&c->frames) && conn_is_slow(s->c, c->slow_ns, c->frames.got, now))
         stream_fail(s, SH_E_TIMEOUT, 0, "the message comes too slowly");
+    else if (!frames_is_begun(&c->frames) && c->method->kind != CALL_STREAM &&
+             now - s->begin_ns > SH_S(SH_CONF_NOW(conf->upload_grace_s)))
+        stream_fail(s, SH_E_TIMEOUT, 0, "no message has come");
 }

@@ -90,6 +90,13 @@ def wide():
                    [n.value("y", ["N", WIDE])], [n.tensor("b", [1], [1.0])])
 
 
+def widening():
+    """A number in, as many out as wide() has."""
+    n = onnx_bytes
+    return n.model([n.node("Add", ["x", "b"], ["y"])], [n.value("x", ["N", 1])],
+                   [n.value("y", ["N", WIDE])], [n.tensor("b", [WIDE], [1.0] * WIDE)])
+
+
 @contextlib.contextmanager
 def another(s, *options):
     """Another shunt-api of the same system, with options of its own: its port of gRPC."""
@@ -603,6 +610,39 @@ class Grpc(Story):
         self.infer()
         until("nothing is held", lambda: not self.in_flight(), 10)
 
+    def cpu_s(self):
+        return sum(os.sysconf("SC_CLK_TCK") ** -1 * int(n) for n in self.stat("api")[11:13])
+
+    def stat(self, program):
+        with open("/proc/%d/stat" % self.s.pid(program)) as f:
+            return f.read().rsplit(")", 1)[1].split()
+
+    def test_headers_that_grow_when_they_are_unpacked(self):
+        """A byte stands for a header of 4 KB: 100 KB are 400 MB."""
+        value = b"a" * 3900
+        once = b"\x40\x05x-abc\x7f" + bytes(((3900 - 127) & 127 | 128, (3900 - 127) >> 7)) + value
+        got, begin = b"", self.cpu_s()
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as c:
+            c.sendall(PREFACE + frame(4))
+            for i in range(20):
+                block = head(b"ServerLive") + (once if i == 0 else b"") + b"\xbe" * 100000
+                parts = [block[at:at + 16000] for at in range(0, len(block), 16000)]
+                c.sendall(b"".join(frame(9 if k else 1, 4 if k == len(parts) - 1 else 0, 1 + 2 * i, part)
+                                   for k, part in enumerate(parts)))
+            c.sendall(frame(6, 0, 0, b"the end!"))
+            while b"the end!" not in got and (piece := c.recv(65536)):
+                got += piece
+        self.assertLess(self.cpu_s() - begin, 0.7)
+
+    def test_who_has_no_key_may_have_few_calls(self):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as c:
+            c.sendall(PREFACE + frame(4) + b"".join(frame(1, 4, 1 + 2 * i, head(b"ServerLive")) for i in range(20)))
+            want = [frame(3, 0, 1 + 2 * i, b"\0\0\0\7") for i in range(16, 20)]  # REFUSED_STREAM
+            got = b""
+            while not all(w in got for w in want):
+                got += c.recv(65536)
+            self.assertNotIn(frame(3, 0, 31, b"\0\0\0\7"), got)
+
     def test_other_requests(self):
         get = frame(1, 5, 1, head().replace(literal(b":method", b"POST"), literal(b":method", b"GET")))
         self.assertEqual(told(self.talk(PREFACE + frame(4) + get))[":status"], "405")
@@ -634,6 +674,79 @@ class Grpc(Story):
         with socket.create_connection(("127.0.0.1", self.port), timeout=20) as c:
             while c.recv(65536):
                 pass
+
+    def open_call(self, method, *more, key=None, port=None, **headers):
+        """A connection whose call has begun; more: frames behind it."""
+        c = socket.create_connection(("127.0.0.1", port or self.port), timeout=20)
+        self.addCleanup(c.close)
+        c.sendall(PREFACE + frame(4) + frame(1, 4, 1, head(
+            method, authorization=b"Bearer " + (key or self.key).encode(), **headers)) + b"".join(more))
+        return c
+
+    @staticmethod
+    def all_of(c):
+        got = b""
+        while piece := c.recv(65536):
+            got += piece
+        return got
+
+    def test_a_call_without_a_message_is_ended(self):
+        calls = {"without": self.open_call(b"ModelInfer"), "public": self.open_call(b"ServerLive"),
+                 "deadline": self.open_call(b"ModelStreamInfer", grpc_timeout=b"1S")}
+        for name, c in calls.items():  # then its connection is idle
+            got = told(self.all_of(c))
+            self.assertEqual(got["grpc-status"], "4", name)
+            self.assertIn("deadline" if name == "deadline" else "no message", got["grpc-message"])
+
+    def test_a_slow_reader_gets_a_large_answer_whole(self):
+        """More than is kept for a connection, and for longer than it may stand still."""
+        self.s.push(self.key, "widening", widening(), max_batch=4)
+        q = service_pb2.ModelInferRequest(model_name="widening")
+        q.inputs.add(name="x", datatype="FP32", shape=[4, 1])
+        q.raw_input_contents.append(bytes(16))
+        body = q.SerializeToString()
+        n, got, begin = 12, 0, time.monotonic()
+        c = socket.socket()
+        self.addCleanup(c.close)
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # as on a network: little is sent ahead
+        for option, value in ((socket.TCP_MAXSEG, 1400), (socket.TCP_WINDOW_CLAMP, 2048)):
+            c.setsockopt(socket.IPPROTO_TCP, option, value)
+        c.connect(("127.0.0.1", self.port))
+        c.settimeout(20)
+        c.sendall(PREFACE + frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff") + frame(8, 0, 0, b"\x7f\0\0\0") +
+                  frame(1, 4, 1, head(b"ModelStreamInfer", authorization=b"Bearer " + self.key.encode())) +
+                  frame(0, 1, 1, (b"\0" + struct.pack(">I", len(body)) + body) * n))
+        while got < n * 4 * 4 * WIDE:
+            piece = c.recv(4096)
+            self.assertTrue(piece, "it was closed after %d bytes, %.1f s" % (got, time.monotonic() - begin))
+            got += len(piece)
+            time.sleep(max(0, got / (1.5 * (1 << 20)) - (time.monotonic() - begin)))
+        self.assertGreater(time.monotonic() - begin, 5)
+
+    def test_idle_streams_make_room(self):
+        with another(self.s, "--grpc-max-connections=4", "--threads=1") as port:
+            for _ in range(4):
+                self.open_call(b"ModelStreamInfer", port=port)
+            time.sleep(0.5)
+            c = triton.InferenceServerClient("127.0.0.1:%d" % port)
+            self.addCleanup(c.close)
+            self.assertFalse(c.is_model_ready("digits", headers={"authorization": "Bearer " + self.other}))
+
+    def test_a_key_is_asked_for_again_when_a_stream_has_waited(self):
+        made = self.s.call("POST", "/api/v1/tenants/vision/keys", {"name": "short", "role": "submit"},
+                           key=self.s.admin).json
+        body = self.request().SerializeToString()
+        message = frame(0, 0, 1, b"\0" + struct.pack(">I", len(body)) + body)
+        c = self.open_call(b"ModelStreamInfer", message, key=made["key"])
+        got = c.recv(65536)
+        while b"logits" not in got:
+            got += c.recv(65536)
+        r = self.s.call("DELETE", "/api/v1/tenants/vision/keys/" + made["id"], key=self.s.admin)
+        self.assertEqual(r.status, 204, r)
+        until("it is known", lambda: self.s.call("GET", "/api/v1/models", key=made["key"]).status == 401)
+        c.sendall(message)
+        got = self.all_of(c)
+        self.assertEqual((told(got)["grpc-status"], b"logits" in got), ("16", False))
 
     def test_a_client_that_waits_is_told_to_go_on_elsewhere(self):
         """A channel outlives the idle connections that it had."""
