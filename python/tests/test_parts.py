@@ -399,6 +399,14 @@ class Misbehaving(unittest.TestCase):
             keys = {h["Idempotency-Key"] for _, _, h, _ in s.seen}
             self.assertEqual((len(s.seen), len(keys)), (2, 1))
 
+    def test_a_request_has_the_same_id_again(self):
+        """An alias chooses the version by it; another request has another."""
+        with server(refusal(503, "DBDOWN", Retry_After=0), "cut", ANSWER, ANSWER) as (c, s):
+            c.infer("m", X)
+            c.infer("m", X)
+            ids = [h.get("X-Request-ID") for _, _, h, _ in s.seen]
+            self.assertEqual([len(set(ids[:3])), len(set(ids)), None in ids], [1, 2, False])
+
     def test_a_refusal_is_told_at_once(self):
         with server(refusal(404, "NOTFOUND")) as (c, s):
             with self.assertRaises(shunt.NotFound) as e:

@@ -1,6 +1,7 @@
 """The client itself: settings, inference, and what it offers of everything else."""
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -96,6 +97,7 @@ class AsyncClient:
                         {n: self._place(n, a) for n, a in placed.items()}, id, priority, timeout)
         ready = {n: (t, at) if (at := self._found(t.array)) else t for n, t in tensors.items()}
         headers, body = _v2.request(ready, wish)
+        headers["X-Request-ID"] = uuid.uuid4().hex  # tried again it has the same one, and an alias's same version
         try:
             r = await self._http.send("POST", _v2_path(model, "/infer"), content=body, headers=headers, again=True,
                                       timeout_s=timeout + 5.0 if timeout is not None else None, within_s=timeout,
