@@ -447,7 +447,7 @@ static int draw_frame(struct top *t, struct sh_err *err)
 
 static void type_filter(struct top *t, int key)
 {
-    const size_t n = strlen(t->filter);
+    size_t n = strlen(t->filter);
 
     if (key == KEY_ENTER) {
         t->mode = TOP_TABLE;
@@ -455,7 +455,9 @@ static void type_filter(struct top *t, int key)
         t->filter[0] = '\0';
         t->mode = TOP_TABLE;
     } else if (key == KEY_ERASE) {
-        t->filter[n ? n - 1 : 0] = '\0';
+        while (n > 0 && ((unsigned char)t->filter[--n] & 0xc0) == 0x80) /* a whole character */
+            ;
+        t->filter[n] = '\0';
     } else if (key >= ' ' && key < 256 && n + 1 < sizeof(t->filter)) {
         t->filter[n] = (char)key;
         t->filter[n + 1] = '\0';
