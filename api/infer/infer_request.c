@@ -128,14 +128,15 @@ void infer_settle(struct infer *i, int rc)
 
 void infer_abandon(struct infer *i)
 {
-    bool done = true;
+    bool waits;
 
-    if (i) {
-        pthread_mutex_lock(&i->lock);
-        done = i->done;
-        pthread_mutex_unlock(&i->lock);
-    }
-    if (!done)
+    if (!i)
+        return;
+    pthread_mutex_lock(&i->lock);
+    waits = i->is_posted && !i->done;
+    i->is_abandoned = true; /* a pool thread may be about to submit it */
+    pthread_mutex_unlock(&i->lock);
+    if (waits)
         link_cancel(i->api->link, i);
 }
 
@@ -458,21 +459,38 @@ static int infer_prepare(struct infer *i, struct sh_err *err)
 }
 
 /* From here on the link owns the answer. API_WAIT: nothing of q may be touched any more. */
+/* The caller has a reference. */
+static void hand_over(struct infer *i)
+{
+    bool left;
+
+    link_ready(i->api->link, i);
+    pthread_mutex_lock(&i->lock);
+    i->is_posted = true;
+    left = i->is_abandoned && !i->done;
+    pthread_mutex_unlock(&i->lock);
+    if (left)
+        link_cancel(i->api->link, i);
+}
+
 static int infer_submit(struct api_req *q, struct infer *i, struct sh_err *err)
 {
-    bool done;
+    bool done, left;
 
     infer_ref(i); /* ours: the answer may come, and the request end, before link_ready returns */
     pthread_mutex_lock(&i->lock);
     done = i->done;
+    left = i->is_abandoned;
     i->submitted = true;
     if (i->plan.is_padded)
         sh_metric_add(M_shunt_requests_padded_total, SH_LABELS(i->tenant, i->v->model), 1);
-    i->waiting = !done;
+    i->waiting = !done && !left;
     pthread_mutex_unlock(&i->lock);
-    if (!done)
-        link_ready(i->api->link, i);
+    if (!done && !left)
+        hand_over(i);
     infer_unref(i);
+    if (left) /* infer_close() tells the link */
+        return SH_FAIL(err, SH_E_CANCELLED, "the client went away");
     return done ? failure(q, i, err) : API_WAIT;
 }
 

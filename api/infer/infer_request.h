@@ -76,7 +76,9 @@ struct infer {
     size_t lead; /* bytes before the body in its slot: what follows its JSON is aligned then */
     struct infer_plan plan;
     bool submitted;
-    pthread_mutex_t lock; /* done, waiting, result */
+    pthread_mutex_t lock; /* from here to result */
+    bool is_posted;       /* the link has all of it, so that link_cancel() brings an answer */
+    bool is_abandoned;    /* its client has left */
     bool done, waiting;
     struct infer_result result;
     struct infer_link link;
