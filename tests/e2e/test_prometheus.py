@@ -294,9 +294,9 @@ class Prometheus(Story):
             dtype, shape, raw = self.samples
             client = Client(self.s.port, self.key["lab"])
             undo.callback(client.close)
-            for _ in range(20):
-                client.infer("turned/versions/watched", {"x": (dtype.replace("F32", "FP32"), [1, *shape[1:]],
-                                                               raw[:len(raw) // shape[0]])})
+            x = {"x": (dtype.replace("F32", "FP32"), [1, *shape[1:]], raw[:len(raw) // shape[0]])}
+            until("version 1 serves again", lambda: [client.infer("turned/versions/watched", x) for _ in range(20)] and
+                  self.query('max(shunt_alias_rollbacks_total{model="turned"}) or vector(0)')[0][1] > 0, every_s=0.2)
 
     def make_hot(self, degrees):
         with open(self.heat, "w") as f:
