@@ -61,6 +61,18 @@ int models_get(struct api_req *q, struct sh_err *err)
     return rc ? rc : serving_show(q, q->reply.body, err);
 }
 
+int models_of_path(struct api_req *q, json_t **out, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    *out = NULL;
+    if (noun_is_name(q->params[0]))
+        rc = store_model_get(q, q->params[0], out, err);
+    if (!rc && !*out)
+        rc = noun_missing("model", q->params[0], err);
+    return rc;
+}
+
 int models_own(const struct api_req *q, const json_t *model, struct sh_err *err)
 {
     if (strcmp(json_string_value(json_object_get(model, "tenant")), q->tenant) == 0)

@@ -8,6 +8,7 @@
 #include "api/api.h"
 #include "api/cache/waiters.h"
 #include "api/control/loads.h"
+#include "api/control/models.h"
 #include "api/handlers.h"
 #include "api/infer/serving.h"
 #include "api/request/noun.h"
@@ -97,9 +98,7 @@ int v2_load(struct api_req *q, struct sh_err *err)
         q->wait_until_ns = sh_clock_ns() + LOAD_WAIT_NS;
         rc = loads_wish(q, STORE_LOAD, q->params[0], NULL, &model, err);
     } else if (!rc) {
-        rc = store_model_get(q, q->params[0], &model, err);
-        if (!rc && !model)
-            rc = noun_missing("model", q->params[0], err);
+        rc = models_of_path(q, &model, err);
     }
     if (!rc)
         rc = serving_show(q, model, err);

@@ -28,10 +28,8 @@ int versions_list(struct api_req *q, struct sh_err *err)
     json_t *j = NULL, *model = NULL;
     int rc = req_page(q, &page, err);
 
-    if (!rc && noun_is_name(q->params[0]))
-        rc = store_model_get(q, q->params[0], &model, err);
-    if (!rc && !model)
-        rc = noun_missing("model", q->params[0], err);
+    if (!rc)
+        rc = models_of_path(q, &model, err);
     json_decref(model);
     if (!rc)
         rc = store_version_list(q, q->params[0], &page, &j, err);

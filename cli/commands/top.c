@@ -275,7 +275,7 @@ static bool has_text(const json_t *item, const struct view *v, const char *text)
 /* Numbers by size, texts by letters; what is not there comes last. */
 static int compare_fields(const json_t *a, const json_t *b)
 {
-    char x[256], y[256];
+    const char *x = json_string_value(a), *y = json_string_value(b);
 
     if (json_is_number(a) && json_is_number(b))
         return json_number_value(a) < json_number_value(b)   ? -1
@@ -284,9 +284,7 @@ static int compare_fields(const json_t *a, const json_t *b)
     if (json_is_array(a) && json_is_array(b))
         return json_array_size(a) < json_array_size(b) ? -1
                                                        : json_array_size(a) > json_array_size(b);
-    snprintf(x, sizeof(x), "%s", json_is_string(a) ? json_string_value(a) : "");
-    snprintf(y, sizeof(y), "%s", json_is_string(b) ? json_string_value(b) : "");
-    return strcasecmp(x, y);
+    return strcasecmp(x ? x : "", y ? y : "");
 }
 
 struct order {
