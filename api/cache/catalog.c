@@ -496,6 +496,7 @@ const struct cat_alias *cat_alias(const struct cat_table *t, const char *tenant,
 
 struct found { /* the versions of some targets */
     struct alias_target ready[ALIAS_TARGETS];
+    const struct cat_version *rows[ALIAS_TARGETS]; /* theirs */
     const struct cat_version *first; /* the one with the largest weight */
     size_t n;
     bool is_unloaded; /* one of them, by somebody */
@@ -525,8 +526,10 @@ static void split_targets(const struct cat_table *t, const struct cat_alias *a,
             most = of->list[i].weight;
             f->first = v;
         }
-        if (v->ready)
-            f->ready[f->n++] = of->list[i];
+        if (v->ready) {
+            f->ready[f->n] = of->list[i];
+            f->rows[f->n++] = v;
+        }
         f->is_unloaded |= strcmp(v->state, "UNLOADING") == 0 || strcmp(v->state, "UNLOADED") == 0;
     }
 }
@@ -556,7 +559,7 @@ const struct cat_version *cat_serving(const struct cat_table *t, const struct ca
     if (f->n == 0)
         return now.first;
     one = key ? alias_choose(f->ready, f->n, a->id, key) : heaviest(f->ready, f->n);
-    return of_model(t, model, a->model_id, one->version);
+    return f->rows[one - f->ready];
 }
 
 bool cat_counts_aliases(const struct cat_table *t)

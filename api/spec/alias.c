@@ -5,6 +5,7 @@
 #include "common/mem.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,19 +89,26 @@ static uint64_t stir_bits(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* Each target draws a time until its turn, with its weight as the rate; the first one is chosen
+ * (rendezvous hashing). The draw is its own, whoever else is there: when one goes away or gets
+ * less, only its keys move. */
 const struct alias_target *alias_choose(const struct alias_target *t, size_t n, int64_t salt,
                                         const char *key)
 {
-    uint64_t at = stir_bits(sh_hash_name(key) ^ stir_bits((uint64_t)salt));
-    uint64_t sum = 0;
-    size_t i = 0;
+    const uint64_t of_key = n > 1 ? stir_bits(sh_hash_name(key) ^ stir_bits((uint64_t)salt)) : 0;
+    const struct alias_target *first = t;
+    double least = INFINITY;
 
-    for (i = 0; i < n; i++)
-        sum += (uint64_t)t[i].weight;
-    at %= sum; /* sum is at most 8,000: what that prefers is far below what anybody can measure */
-    for (i = 0; i + 1 < n && at >= (uint64_t)t[i].weight; i++)
-        at -= (uint64_t)t[i].weight;
-    return &t[i];
+    for (size_t i = 0; n > 1 && i < n; i++) {
+        uint64_t bits = stir_bits(of_key ^ stir_bits((uint64_t)t[i].version));
+        double turn = -log(((double)(bits >> 12) + 0.5) * 0x1p-52) / (double)t[i].weight;
+
+        if (turn < least) {
+            least = turn;
+            first = &t[i];
+        }
+    }
+    return first;
 }
 
 /* ---------------------------------------------------------------- rollback by itself */

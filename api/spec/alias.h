@@ -28,8 +28,9 @@ int alias_read_targets(const json_t *list, struct alias_targets *out, struct sh_
 json_t *alias_targets_json(const struct alias_targets *t);
 bool alias_has(const struct alias_targets *t, int64_t version);
 
-/* Which one has this key? The same key has the same one as long as targets stay as they are, and
- * keys are shared out by weight. key: any text; salt: two aliases choose independently. n > 0. */
+/* Which one has this key? Keys are shared out by weight, and the same key has the same one: when a
+ * target goes away, comes back or gets another weight, only keys move that it had or gets. key: any
+ * text; salt: two aliases choose independently. n > 0. */
 const struct alias_target *alias_choose(const struct alias_target *t, size_t n, int64_t salt,
                                         const char *key);
 

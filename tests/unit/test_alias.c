@@ -109,6 +109,35 @@ static void the_same_key_has_the_same_version_and_aliases_choose_apart(void **st
     assert_in_range(both, N / 2 - 400, N / 2 + 400);
 }
 
+/* A target is away for a while, or gets another weight: who was with the others stays there. */
+static void only_those_of_a_target_that_is_away_move(void **state)
+{
+    static const struct alias_target ALL[] = {{1, 1}, {2, 3}, {3, 2}};
+    static const struct alias_target LEFT[] = {{1, 1}, {3, 2}};
+    static const struct alias_target LESS[] = {{1, 1}, {2, 1}, {3, 2}};
+    int to_first = 0, moved = 0;
+    char key[40];
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        int64_t was, is;
+
+        snprintf(key, sizeof(key), "user-%d", i);
+        was = alias_choose(ALL, 3, 9, key)->version;
+        is = alias_choose(LEFT, 2, 9, key)->version;
+        if (was != 2)
+            assert_int_equal(is, was);
+        else
+            to_first += is == 1;
+        is = alias_choose(LESS, 3, 9, key)->version;
+        if (was != 2)
+            assert_int_equal(is, was);
+        moved += is != was;
+    }
+    assert_in_range(to_first, N / 6 - 300, N / 6 + 300); /* a third of a half */
+    assert_in_range(moved, N / 4 - 320, N / 4 + 320);    /* of a half to a quarter */
+}
+
 /* ---------------------------------------------------------------- rollback by itself */
 
 static struct alias_case a_case(void)
@@ -206,6 +235,7 @@ int main(void)
         cmocka_unit_test(targets_are_in_order_and_named_once),
         cmocka_unit_test(shares_follow_the_weights),
         cmocka_unit_test(the_same_key_has_the_same_version_and_aliases_choose_apart),
+        cmocka_unit_test(only_those_of_a_target_that_is_away_move),
         cmocka_unit_test(a_version_that_does_as_well_stays),
         cmocka_unit_test(failures_above_those_before_roll_it_back),
         cmocka_unit_test(a_budget_that_burns_rolls_it_back),
