@@ -271,7 +271,53 @@ static int read_alias_targets(const char *text, struct alias_targets *out, struc
     return rc;
 }
 
-static int aliases_load(struct db *db, struct cat_table *t, struct sh_err *err)
+/* The alias of this name; NULL: none. */
+static const struct cat_alias *alias_in(const struct cat_table *t, int64_t model_id,
+                                        const char *name)
+{
+    size_t lo = 0, hi = t->n_aliases;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        const struct cat_alias *a = &t->aliases[mid];
+        int c = a->model_id == model_id ? strcmp(a->name, name) : a->model_id < model_id ? -1 : 1;
+
+        if (c == 0)
+            return a;
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+/* Most have not changed since `old` was read. */
+static int read_alias_row(const struct db_res *r, size_t i, const struct cat_table *old,
+                          struct cat_alias *a, struct sh_err *err)
+{
+    const struct cat_alias *was;
+    int rc;
+
+    *a = (struct cat_alias){.id = db_i64(r, i, 0, 0),
+                            .model_id = db_i64(r, i, 1, 0),
+                            .generation = db_i64(r, i, 5, 0),
+                            .row_version = db_i64(r, i, 8, 0),
+                            .is_sticky = db_bool(r, i, 6),
+                            .is_counted = db_bool(r, i, 7)};
+    sh_strlcpy(a->name, db_text(r, i, 2), sizeof(a->name));
+    was = alias_in(old, a->model_id, a->name);
+    if (was && was->id == a->id && was->row_version == a->row_version) {
+        a->now = was->now;
+        a->before = was->before;
+        return SH_OK;
+    }
+    rc = read_alias_targets(db_text(r, i, 3), &a->now, err);
+    return rc ? rc : read_alias_targets(db_text(r, i, 4), &a->before, err);
+}
+
+static int aliases_load(struct db *db, const struct cat_table *old, struct cat_table *t,
+                        struct sh_err *err)
 {
     struct cat_alias *all = NULL;
     struct db_res *r = NULL;
@@ -282,17 +328,8 @@ static int aliases_load(struct db *db, struct cat_table *t, struct sh_err *err)
         all = calloc(n + 1, sizeof(*all));
     if (!rc && !all)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the aliases");
-    for (size_t i = 0; !rc && i < n; i++) {
-        all[i] = (struct cat_alias){.id = db_i64(r, i, 0, 0),
-                                    .model_id = db_i64(r, i, 1, 0),
-                                    .generation = db_i64(r, i, 5, 0),
-                                    .is_sticky = db_bool(r, i, 6),
-                                    .is_counted = db_bool(r, i, 7)};
-        sh_strlcpy(all[i].name, db_text(r, i, 2), sizeof(all[i].name));
-        rc = read_alias_targets(db_text(r, i, 3), &all[i].now, err);
-        if (!rc)
-            rc = read_alias_targets(db_text(r, i, 4), &all[i].before, err);
-    }
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = read_alias_row(r, i, old, &all[i], err);
     if (rc)
         free(all);
     else
@@ -301,7 +338,8 @@ static int aliases_load(struct db *db, struct cat_table *t, struct sh_err *err)
     return rc;
 }
 
-static int table_load(struct db *db, struct cat_table **out, struct sh_err *err)
+static int table_load(struct db *db, const struct cat_table *old, struct cat_table **out,
+                      struct sh_err *err)
 {
     struct db_res *res = NULL;
     struct cat_version *rows = NULL;
@@ -322,7 +360,7 @@ static int table_load(struct db *db, struct cat_table **out, struct sh_err *err)
         free_rows(rows, n);
     db_res_free(res);
     if (!rc)
-        rc = aliases_load(db, *out, err);
+        rc = aliases_load(db, old, *out, err);
     if (rc) {
         catalog_put(*out);
         *out = NULL;
@@ -373,7 +411,7 @@ int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err)
     /* The mark is read before the rows: a change in between is seen again next time. */
     rc = store_catalog_mark(db, mark, sizeof(mark), err);
     if (!rc && strcmp(mark, c->mark) != 0)
-        rc = table_load(db, &fresh, err);
+        rc = table_load(db, c->table, &fresh, err); /* nobody else replaces it meanwhile */
     if (rc)
         goto out;
     pthread_mutex_lock(&c->lock);
@@ -475,29 +513,14 @@ const struct cat_alias *cat_alias(const struct cat_table *t, const char *tenant,
                                   const char *name)
 {
     const struct cat_version *v = t->n_aliases ? cat_find(t, tenant, model, 0) : NULL;
-    size_t lo = 0, hi = v ? t->n_aliases : 0;
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        const struct cat_alias *a = &t->aliases[mid];
-        int c = a->model_id == v->model_id  ? strcmp(a->name, name)
-                : a->model_id < v->model_id ? -1
-                                            : 1;
-
-        if (c == 0)
-            return a;
-        if (c < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return NULL;
+    return v ? alias_in(t, v->model_id, name) : NULL;
 }
 
 struct found { /* the versions of some targets */
     struct alias_target ready[ALIAS_TARGETS];
     const struct cat_version *rows[ALIAS_TARGETS]; /* theirs */
-    const struct cat_version *first; /* the one with the largest weight */
+    const struct cat_version *first;               /* the one with the largest weight */
     size_t n;
     bool is_unloaded; /* one of them, by somebody */
 };

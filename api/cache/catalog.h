@@ -50,7 +50,7 @@ struct cat_version {
 };
 
 struct cat_alias {
-    int64_t id, model_id, generation;
+    int64_t id, model_id, generation, row_version;
     char name[SH_ALIAS_NAME];
     struct alias_targets now, before;
     bool is_sticky;

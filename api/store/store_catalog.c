@@ -28,9 +28,9 @@ static const struct db_stmt CATALOG_LOAD = {
 static const struct db_stmt CATALOG_ALIASES = {
     "catalog_aliases",
     "SELECT a.id, a.model_id, a.name, a.targets::text, a.previous::text, a.generation, a.sticky, "
-    "a.policy IS NOT NULL FROM model_alias a JOIN model m ON m.id = a.model_id JOIN tenant t ON "
-    "t.id = m.tenant_id WHERE m.deleted_at IS NULL AND t.state <> 'DELETED' ORDER BY a.model_id, "
-    "a.name COLLATE \"C\"",
+    "a.policy IS NOT NULL, a.row_version FROM model_alias a JOIN model m ON m.id = a.model_id "
+    "JOIN tenant t ON t.id = m.tenant_id WHERE m.deleted_at IS NULL AND t.state <> 'DELETED' "
+    "ORDER BY a.model_id, a.name COLLATE \"C\"",
     0,
 };
 /* clang-format on */
