@@ -80,30 +80,45 @@ static int read_case(const struct db_res *r, size_t i, struct alias_case *c, str
     return rc;
 }
 
-static int judge_row(struct db *db, const struct db_res *r, size_t i, struct sh_err *err)
+static int go_back(struct db *db, const struct db_res *r, size_t i,
+                   const struct alias_targets *left, enum alias_verdict v, const char *why,
+                   struct sh_err *err)
 {
     const char *tenant = db_text(r, i, TENANT), *model = db_text(r, i, MODEL);
-    struct alias_case c;
-    enum alias_verdict v;
-    char why[256], quoted[600];
+    json_t *list = alias_targets_json(left);
+    char *targets = NULL, quoted[600];
     bool is_done = false;
-    int rc = read_case(r, i, &c, err);
+    int rc = list ? sh_json_dump(list, &targets, err)
+                  : SH_FAIL(err, SH_E_NOMEM, "could not print an alias's targets");
 
-    if (rc)
-        return rc;
-    /* A counter that begins at 1 would tell Prometheus of no increase. */
-    sh_metric_add(M_shunt_alias_rollbacks_total, SH_LABELS(tenant, model), 0);
-    v = alias_judge(&c, why);
-    if (v == ALIAS_KEEP)
-        return SH_OK;
-    rc = store_alias_return(db, db_text(r, i, ID), db_text(r, i, ROW_VERSION),
-                            alias_verdict_code(v), why, &is_done, err);
+    if (!rc)
+        rc = store_alias_return(db, db_text(r, i, ID), db_text(r, i, ROW_VERSION), targets,
+                                alias_verdict_code(v), why, &is_done, err);
+    json_decref(list);
+    free(targets);
     if (rc || !is_done)
         return rc;
     sh_metric_add(M_shunt_alias_rollbacks_total, SH_LABELS(tenant, model), 1);
     SH_WARN("alias.rolled_back", "tenant=%s model=%s alias=%s reason=%s msg=\"%s\"", tenant, model,
             db_text(r, i, NAME), alias_verdict_code(v), sh_log_quote(why, quoted, sizeof(quoted)));
     return SH_OK;
+}
+
+static int judge_row(struct db *db, const struct db_res *r, size_t i, struct sh_err *err)
+{
+    struct alias_case c;
+    struct alias_targets left;
+    enum alias_verdict v;
+    char why[256];
+    int rc = read_case(r, i, &c, err);
+
+    if (rc)
+        return rc;
+    /* A counter that begins at 1 would tell Prometheus of no increase. */
+    sh_metric_add(M_shunt_alias_rollbacks_total,
+                  SH_LABELS(db_text(r, i, TENANT), db_text(r, i, MODEL)), 0);
+    v = alias_judge(&c, &left, why);
+    return v == ALIAS_KEEP ? SH_OK : go_back(db, r, i, &left, v, why, err);
 }
 
 int alias_watch(struct db *db, struct sh_err *err)

@@ -194,12 +194,26 @@ static enum alias_verdict judge_one(const struct alias_case *c, const struct ali
     return ALIAS_BUDGET;
 }
 
-enum alias_verdict alias_judge(const struct alias_case *c, char why[static 256])
+static void drop_target(struct alias_targets *t, int64_t version)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->n; i++)
+        if (t->list[i].version != version)
+            t->list[n++] = t->list[i];
+    t->n = n;
+}
+
+/* Not all of `before` can have grown, so that something is left. */
+enum alias_verdict alias_judge(const struct alias_case *c, struct alias_targets *left,
+                               char why[static 256])
 {
     struct alias_count base = {0};
-    enum alias_verdict v = ALIAS_KEEP;
+    enum alias_verdict first = ALIAS_KEEP;
+    char others[256];
 
     why[0] = '\0';
+    *left = c->before;
     for (size_t i = 0; i < c->n_counts; i++) {
         const struct alias_count *x = &c->counts[i];
 
@@ -210,8 +224,16 @@ enum alias_verdict alias_judge(const struct alias_case *c, char why[static 256])
         base.met += x->met;
         base.missed += x->missed;
     }
-    for (size_t i = 0; v == ALIAS_KEEP && c->before.n > 0 && i < c->n_counts; i++)
-        if (alias_has_grown(c, c->counts[i].version))
-            v = judge_one(c, &c->counts[i], &base, why);
-    return v;
+    for (size_t i = 0; c->before.n > 0 && i < c->n_counts; i++) {
+        const struct alias_count *x = &c->counts[i];
+        enum alias_verdict v;
+
+        if (!alias_has_grown(c, x->version))
+            continue;
+        v = judge_one(c, x, &base, first ? others : why);
+        if (v != ALIAS_KEEP)
+            drop_target(left, x->version);
+        first = first ? first : v;
+    }
+    return first;
 }

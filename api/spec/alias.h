@@ -74,7 +74,9 @@ const char *alias_verdict_code(enum alias_verdict v); /* "Errors", "ErrorBudget"
 
 /* Is one of the versions whose share grew (from `before` to `now`) worse than those whose share did
  * not? Nobody to compare with: than none. Versions with fewer than min_requests are not looked at.
- * why: a sentence about the first such version, for people; "" for ALIAS_KEEP. */
-enum alias_verdict alias_judge(const struct alias_case *c, char why[static 256]);
+ * *left: what was before, without all such versions; it is not empty. why: a sentence about the
+ * first of them, for people; "" for ALIAS_KEEP. */
+enum alias_verdict alias_judge(const struct alias_case *c, struct alias_targets *left,
+                               char why[static 256]);
 
 #endif

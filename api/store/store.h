@@ -143,10 +143,10 @@ int store_alias_sweep(struct db *db, struct sh_err *err);
  * targets, previous (NULL: none), policy, percentile of the latency target (NULL: none), and sums
  * of the policy's window: [{"version", "is_current" (of the present assignment), ...}]. */
 int store_alias_cases(struct db *db, struct db_res **out, struct sh_err *err);
-/* Rolls it back by itself. *done: false: somebody changed it meanwhile, or nothing of what it was
- * is READY. */
-int store_alias_return(struct db *db, const char *id, const char *row_version, const char *code,
-                       const char *why, bool *done, struct sh_err *err);
+/* Rolls it back by itself, to these targets (JSON). *done: false: somebody changed it meanwhile, or
+ * none of them is READY. */
+int store_alias_return(struct db *db, const char *id, const char *row_version, const char *targets,
+                       const char *code, const char *why, bool *done, struct sh_err *err);
 
 /* store_version.c */
 int store_version_list(struct api_req *q, const char *model, const struct req_page *page,

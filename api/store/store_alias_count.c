@@ -43,10 +43,10 @@ static const struct db_stmt CASES = {
 static const struct db_stmt RETURN_TO = {
     "alias_return_to",
     "SELECT v.state FROM model_alias a JOIN model m ON m.id = a.model_id CROSS JOIN LATERAL "
-    "jsonb_to_recordset(a.previous) AS t (version int) JOIN model_version v ON v.model_id = m.id "
+    "jsonb_to_recordset($3::jsonb) AS t (version int) JOIN model_version v ON v.model_id = m.id "
     "AND v.version = t.version WHERE a.id = $1::bigint AND a.row_version = $2::bigint ORDER BY "
     "v.version FOR UPDATE OF m FOR SHARE OF v",
-    2,
+    3,
 };
 
 /* Nobody's key. */
@@ -54,16 +54,16 @@ static const struct db_stmt RETURN = {
     "alias_return",
     "WITH o AS (SELECT a.*, m.tenant_id, m.name AS model FROM model_alias a JOIN model m ON m.id = "
     "a.model_id WHERE a.id = $1::bigint AND a.row_version = $2::bigint FOR UPDATE OF a), "
-    "s AS (UPDATE model_alias x SET targets = x.previous, previous = NULL, generation = "
+    "s AS (UPDATE model_alias x SET targets = $3::jsonb, previous = NULL, generation = "
     "x.generation + 1, rolled_back = jsonb_build_object('at', " SQL_TIME("now()") ", "
-    "'reason_code', $3::text, 'reason', $4::text, 'from', x.targets), changed_by = NULL, "
+    "'reason_code', $4::text, 'reason', $5::text, 'from', x.targets), changed_by = NULL, "
     "changed_at = now(), row_version = x.row_version + 1 FROM o WHERE x.id = o.id AND x.previous "
     "IS NOT NULL RETURNING x.*), "
     SQL_AUDIT("NULL", "'by-itself'", "alias.rollback", "o.tenant_id",
     "'model/' || o.model || '/aliases/' || o.name", "to_jsonb(o.*) - 'tenant_id' - 'model'",
     "to_jsonb(s.*)", "s JOIN o ON o.id = s.id")
     "SELECT pg_notify('shunt_models', '') FROM s",
-    4,
+    5,
 };
 /* clang-format on */
 
@@ -104,10 +104,10 @@ static int return_tx(struct db *db, const void *arg, struct sh_err *err)
     return rc;
 }
 
-int store_alias_return(struct db *db, const char *id, const char *row_version, const char *code,
-                       const char *why, bool *done, struct sh_err *err)
+int store_alias_return(struct db *db, const char *id, const char *row_version, const char *targets,
+                       const char *code, const char *why, bool *done, struct sh_err *err)
 {
-    const struct going_back g = {(const char *[]){id, row_version, code, why}, done};
+    const struct going_back g = {(const char *[]){id, row_version, targets, code, why}, done};
     int rc;
 
     *done = false;

@@ -389,6 +389,19 @@ static void the_catalog_follows(void **state)
     t = catalog_get(c);
     assert_int_equal(cat_alias(t, "research", "digits", "stable")->now.n, 1);
     catalog_put(t);
+    /* An alias that did not change is not read again: nobody else writes such a thing. */
+    run(w->db, "UPDATE model_alias SET targets = '[{\"version\": 2}]'");
+    run(w->db, "UPDATE model SET row_version = row_version + 1");
+    run(w->db, "UPDATE model_version SET row_version = row_version + 1 WHERE version = 1");
+    assert_ok(catalog_refresh(c, w->db, NULL));
+    t = catalog_get(c);
+    assert_int_equal(cat_alias(t, "research", "digits", "stable")->now.list[0].version, 1);
+    catalog_put(t);
+    run(w->db, "UPDATE model_alias SET row_version = row_version + 1");
+    assert_ok(catalog_refresh(c, w->db, NULL));
+    t = catalog_get(c);
+    assert_int_equal(cat_alias(t, "research", "digits", "stable")->now.list[0].version, 2);
+    catalog_put(t);
     catalog_free(c);
 }
 
@@ -484,6 +497,26 @@ static void nothing_goes_by_itself_to_what_cannot_serve(void **state)
     alias_counts_free(c);
 }
 
+/* It had a share before its weight grew. */
+static void a_bad_version_gets_nothing_where_its_weight_had_grown(void **state)
+{
+    struct world *w = *state;
+    struct alias_counts *c;
+
+    assert_ok(alias_counts_new(&c, NULL));
+    run(w->db, "UPDATE model_version SET state = 'READY'");
+    set_policy(w, "[{\"version\": 1, \"weight\": 9}, {\"version\": 2}]");
+    set_policy(w, "[{\"version\": 1}, {\"version\": 2}]");
+    count_some(w, c, 1, SH_OK, 100);
+    count_some(w, c, 2, SH_E_IO, 100);
+    run(w->db, "UPDATE model_version SET state = 'UNLOADED' WHERE version = 1");
+    assert_int_equal(rolled_back(w), 0); /* only the bad one could serve */
+    run(w->db, "UPDATE model_version SET state = 'READY' WHERE version = 1");
+    assert_int_equal(rolled_back(w), 1);
+    assert_text(w, "SELECT targets::text FROM model_alias", "[{\"weight\": 9, \"version\": 1}]");
+    alias_counts_free(c);
+}
+
 static void what_was_before_a_promotion_is_not_held_against_it(void **state)
 {
     struct world *w = *state;
@@ -563,6 +596,7 @@ int main(void)
         TEST(the_catalog_follows),
         TEST(what_fails_goes_back_by_itself_once),
         TEST(nothing_goes_by_itself_to_what_cannot_serve),
+        TEST(a_bad_version_gets_nothing_where_its_weight_had_grown),
         TEST(what_was_before_a_promotion_is_not_held_against_it),
         TEST(a_target_that_is_missed_counts_with_its_percentile),
         TEST(counts_go_with_the_alias_and_old_ones_are_removed),

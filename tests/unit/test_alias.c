@@ -154,7 +154,8 @@ static struct alias_case a_case(void)
 static void check_verdict(const struct alias_case *c, enum alias_verdict want, const char *says)
 {
     char why[256];
-    enum alias_verdict v = alias_judge(c, why);
+    struct alias_targets left;
+    enum alias_verdict v = alias_judge(c, &left, why);
 
     if (v != want)
         fail_msg("verdict \"%s\" (%s), want \"%s\"", alias_verdict_code(v), why,
@@ -228,6 +229,34 @@ static void only_versions_whose_share_grew_are_judged(void **state)
     check_verdict(&c, ALIAS_KEEP, "");
 }
 
+/* What goes back goes without what was found bad: it had a share before, too, and then nobody would
+ * look at it any more. */
+static void what_is_bad_gets_nothing_where_the_alias_goes_back_to(void **state)
+{
+    struct alias_case c = a_case();
+    struct alias_targets left;
+    char why[256];
+
+    (void)state;
+    c.now = (struct alias_targets){.list = {{1, 1}, {2, 1}, {3, 1}, {4, 1}}, .n = 4};
+    c.before = (struct alias_targets){.list = {{1, 7}, {2, 1}, {4, 1}}, .n = 3};
+    c.counts[1] = (struct alias_count){2, 50, 50, 50, 0};
+    c.counts[2] = (struct alias_count){3, 100, 0, 100, 0};
+    c.counts[3] = (struct alias_count){4, 0, 100, 100, 0};
+    c.n_counts = 4;
+    assert_int_equal(alias_judge(&c, &left, why), ALIAS_ERRORS);
+    assert_has(why, "version 2 failed 50.0 %");
+    assert_int_equal(left.n, 1);
+    assert_int_equal(left.list[0].version, 1);
+    assert_int_equal(left.list[0].weight, 7);
+    c.counts[3] = (struct alias_count){4, 100, 0, 100, 0};
+    assert_int_equal(alias_judge(&c, &left, why), ALIAS_ERRORS);
+    assert_int_equal(left.n, 2); /* 4 does as well as 1 */
+    assert_int_equal(left.list[1].version, 4);
+    c.counts[1] = (struct alias_count){2, 100, 0, 100, 0};
+    assert_int_equal(alias_judge(&c, &left, why), ALIAS_KEEP);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +269,7 @@ int main(void)
         cmocka_unit_test(failures_above_those_before_roll_it_back),
         cmocka_unit_test(a_budget_that_burns_rolls_it_back),
         cmocka_unit_test(only_versions_whose_share_grew_are_judged),
+        cmocka_unit_test(what_is_bad_gets_nothing_where_the_alias_goes_back_to),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
