@@ -241,8 +241,9 @@ static int describe_held(const struct graph *g, struct sh_buf *note, uint32_t *n
     }
     if (!rc && *n > 0)
         rc = sh_buf_printf(note, err,
-                           "%s because of names or use, though the file does not say that they are "
-                           "buffers: name those that learn when you push it (--parameters)",
+                           "%s because of names, use or numbers, though the file does not say that "
+                           "they are buffers: name those that learn when you push it "
+                           "(--parameters)",
                            *n > SAID_ASSUMED ? ", ..." : "");
     return rc;
 }

@@ -64,12 +64,31 @@ static bool is_identity_matrix(const void *data, int64_t n)
     return is;
 }
 
+/* One number on the diagonal and another beside it: how heads begin that are mixed, I + 0.1. Those
+ * whose rows sum to 0 or 1 were derived: of a Laplacian, of what is smoothed; and so was what has
+ * no diagonal. */
+static bool is_start_of_mixing(const void *data, int64_t n)
+{
+    const float one = param_number(data, 0), other = param_number(data, 1);
+    const double sum = (double)one + (double)(n - 1) * (double)other;
+    bool is = one != 0 && other != 0 && fabs(sum) > SAME && fabs(sum - 1) > SAME;
+
+    for (int64_t i = 0; i < n * n && is; i++)
+        is = param_number(data, i) == (i / n == i % n ? one : other);
+    return is;
+}
+
 /* One number against a division by zero: 1e-5. */
 static bool is_epsilon(double x)
 {
     const double digits = -log10(x);
 
     return x > 0 && x <= 1e-4 && fabs(digits - round(digits)) <= SAME;
+}
+
+static const void *square_at(const void *data, int64_t n, int64_t i)
+{
+    return (const uint8_t *)data + i * n * n * (int64_t)sizeof(float);
 }
 
 bool param_is_written(const void *data, int rank, const int64_t *dims)
@@ -88,13 +107,33 @@ bool param_is_written(const void *data, int rank, const int64_t *dims)
     squares = n ? all / (n * n) : 0;
     is_written = are_multiples(data, all);
     for (int64_t i = 0; i < squares && is_one; i++)
-        is_one = is_identity_matrix((const uint8_t *)data + i * n * n * (int64_t)sizeof(float), n);
+        is_one = is_identity_matrix(square_at(data, n, i), n) ||
+                 is_start_of_mixing(square_at(data, n, i), n);
     if (squares > 0 && is_one)
         return false;
     for (int64_t i = 0; i < squares && n >= 3 && !is_written; i++) {
-        if (!is_symmetric((const uint8_t *)data + i * n * n * (int64_t)sizeof(float), n))
+        if (!is_symmetric(square_at(data, n, i), n))
             break;
         is_written = i + 1 == squares;
     }
     return is_written;
+}
+
+bool param_may_begin(const void *data, int rank, const int64_t *dims)
+{
+    int64_t all = 1;
+    float size = 0;
+    bool differ = false;
+
+    for (int i = 0; i < rank; i++)
+        if (dims[i] < 1 || __builtin_mul_overflow(all, dims[i], &all))
+            return false;
+    for (int64_t i = 0; data && i < all && !differ; i++) {
+        const float x = fabsf(param_number(data, i));
+
+        differ = x != 0 && size != 0 && x != size;
+        size = x != 0 ? x : size;
+    }
+    return differ &&
+           (param_is_written(data, rank, dims) || (rank == 1 && param_is_line(data, all)));
 }

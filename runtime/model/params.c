@@ -107,6 +107,13 @@ static bool is_value_written(const struct graph_value *v)
            param_is_written(v->data, v->rank, v->dims);
 }
 
+/* It is called like what learns, and stays only because somebody may have written its numbers. */
+static bool may_begin_so(const struct graph *g, const struct graph_value *v)
+{
+    return v->is_assumed && v->data && v->dtype == SH_F32 && !is_made_up(g, v) &&
+           !param_is_buffer(v->name) && param_may_begin(v->data, v->rank, v->dims);
+}
+
 /* A filter of the code: edges, a blur for each channel, the numbers of bins. */
 static bool is_filter(const struct graph_node *n, const struct graph_value *v)
 {
@@ -655,9 +662,12 @@ static bool is_blank(const struct graph_value *v, bool counts)
            v->rank > 0 && x && v->bytes > 0 && x[0] == 0 && memcmp(x, x + 1, v->bytes - 1) == 0;
 }
 
-/* joins[v]: v, or what is moved from it, is put together with what is computed. */
+/* joins[v]: v, or what is moved from it, is put together with what is computed. A single number of
+ * the module is one that learns there too, as where it is added (find_lone()). */
 static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *learns)
 {
+    const bool is_table = are_of_a_table(g);
+
     find_moved(g, moved);
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const struct graph_node *n = &g->nodes[i];
@@ -671,7 +681,9 @@ static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *l
                 joins[n->in[k]] = true;
     }
     for (uint32_t i = 0; i < g->n_values; i++)
-        learns[i] |= joins[i] && may_learn(&g->values[i]);
+        learns[i] |= joins[i] && (may_learn(&g->values[i]) ||
+                                  (is_lone_number(&g->values[i], g->values[i].rank > 0) &&
+                                   !(is_table && is_written_alone(&g->values[i]))));
 }
 
 /* What the walks find of each value. */
@@ -709,7 +721,8 @@ static void decide_params(struct graph *g, const struct found *f)
 
         v->is_computed &= !f->filters[i];
         v->is_held = (v->is_assumed && !f->filters[i] &&
-                      (looks_learned(v) || is_lone_number(v, f->counts[i]))) ||
+                      (looks_learned(v) || is_lone_number(v, f->counts[i] || f->joins[i]) ||
+                       may_begin_so(g, v))) ||
                      is_blank(v, f->counts[i] || f->joins[i]);
         v->is_param = v->is_param &&
                       (v->said == GRAPH_SAID_LEARNS ||

@@ -579,6 +579,60 @@ static void what_is_held_is_told_and_what_is_lost_is_refused(void **state)
     graph_free(g);
 }
 
+/* Heads that are mixed begin as one number on the diagonal and another beside it, and learn; a
+ * Laplacian stays. What stays only because its numbers are in steps is told, but no mask. */
+static void what_may_begin_so_learns_or_is_told(void **state)
+{
+    static const struct {
+        const char *name;
+        float diagonal, other;
+        bool learns, told;
+    } CASES[] = {{"before", 1.1f, 0.1f, true, true},
+                 {"after", 0.9f, -0.1f, true, true},
+                 {"nodes", 3, -1, false, true},
+                 {"hides", 0, 1, false, false},
+                 {"smooth", 0.7f, 0.1f, false, true}};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), v;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        v = param(g, CASES[i].name, 2, (int64_t[]){4, 4});
+        for (int k = 0; k < 16; k++)
+            ((float *)g->values[v].data)[k] = k / 4 == k % 4 ? CASES[i].diagonal : CASES[i].other;
+        x = NODE(g, "MatMul", CASES[i].name + 1, x, v);
+    }
+    v = param(g, "centres", 1, (int64_t[]){4});
+    for (int k = 0; k < 4; k++)
+        ((float *)g->values[v].data)[k] = (float)k - 1.5f;
+    x = NODE(g, "Sub", "y", x, v);
+    g = of_producer(g, x, "pytorch", NULL);
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        const struct graph_value *is = &g->values[graph_find(g, CASES[i].name)];
+
+        assert_int_equal(is_param(g, CASES[i].name), CASES[i].learns);
+        assert_int_equal(is->is_assumed || is->is_held, CASES[i].told);
+    }
+    assert_false(is_param(g, "centres"));
+    assert_true(g->values[graph_find(g, "centres")].is_held);
+    graph_free(g);
+}
+
+/* softmax([p, 0])[0]: a single number of the module is joined to one of the code. */
+static void a_number_that_is_joined_learns(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), p;
+
+    (void)state;
+    p = uniform(g, "onnx::Concat_18", 1, 0.6593f);
+    p = NODE(g, "Concat", "c", p, NODE(g, "ReduceSum", "zero", x));
+    p = NODE(g, "Softmax", "s", p);
+    g = of_producer(g, NODE(g, "Mul", "y", x, p), "pytorch", NULL);
+    assert_true(is_param(g, "onnx::Concat_18") && is_assumed(g, "onnx::Concat_18"));
+    graph_free(g);
+}
+
 /* A matrix of nine numbers beside its transpose. Numbers that people write prove nothing. */
 static void a_small_matrix_is_one_with_its_transpose(void **state)
 {
@@ -643,6 +697,8 @@ int main(void)
         cmocka_unit_test(what_goes_through_a_function_learns),
         cmocka_unit_test(a_factor_that_may_be_a_parameter_has_to_be_told),
         cmocka_unit_test(what_is_held_is_told_and_what_is_lost_is_refused),
+        cmocka_unit_test(what_may_begin_so_learns_or_is_told),
+        cmocka_unit_test(a_number_that_is_joined_learns),
         cmocka_unit_test(a_small_matrix_is_one_with_its_transpose),
         cmocka_unit_test(what_an_old_file_has_computed_is_undone_or_refused),
     };
