@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""What a client of gRPC may take: connections, calls, memory, time.
+
+Without it: clients that do nothing, or read or send slowly, could keep others out and hold what their
+calls hold for ever.
+
+Usage: test_grpc_limits.py [-v] [name ...]
+"""
+import concurrent.futures
+import os
+import socket
+import struct
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import packages  # noqa: E402
+packages.enter(__file__)
+import grpc  # noqa: E402
+import tritonclient.grpc as triton  # noqa: E402
+from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: E402
+
+from grpc_story import PREFACE, WIDE, GrpcStory, another, frame, frozen, head, told, widening  # noqa: E402
+from system import until  # noqa: E402
+
+
+class Limits(GrpcStory):
+    def test_connections_without_a_key_make_room(self):
+        with another(self.s, "--grpc-max-connections=4", "--threads=1") as port:
+            strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(6)]
+            for x in strangers:
+                self.addCleanup(x.close)
+                x.settimeout(20)
+            for x in strangers[:2]:  # the oldest
+                while x.recv(4096):
+                    pass
+            strangers[2].settimeout(0.2)
+            with self.assertRaises(TimeoutError):
+                while strangers[2].recv(4096):
+                    pass
+            c = triton.InferenceServerClient("127.0.0.1:%d" % port)
+            self.addCleanup(c.close)
+            r = c.infer("digits", self.inputs(x=self.x[:1]), headers=dict(self.auth))
+            self.assertEqual(r.as_numpy("logits").shape, (1, 10))
+            for _ in range(6):
+                more = socket.create_connection(("127.0.0.1", port))
+                self.addCleanup(more.close)
+            c.infer("digits", self.inputs(x=self.x[:1]), headers=dict(self.auth))
+
+    def test_calls_beyond_those_of_a_connection_wait(self):
+        with frozen(self.s):
+            stub = self.raw_stub()
+            calls = [stub.ModelInfer.future(self.request(), metadata=self.meta()) for _ in range(60)]
+            until("some are in flight", self.in_flight)
+        for c in calls:
+            self.assertEqual(len(c.result(timeout=60).raw_output_contents[0]), 40)
+
+    def test_many_connections_leave_nothing(self):
+        pid = self.s.pid("api")
+
+        def rss_kb():
+            with open("/proc/%d/status" % pid) as f:
+                return next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+
+        def descriptors():
+            return len(os.listdir("/proc/%d/fd" % pid))
+
+        def work(seed):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            with grpc.insecure_channel("127.0.0.1:%d" % self.port, options) as channel:
+                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+                for i in range(40):
+                    r = stub.ModelInfer(self.request(n=1 + (seed + i) % 8, typed=i % 2 == 0),
+                                        metadata=self.meta())
+                    self.assertEqual(len(r.raw_output_contents[0]), 40 * (1 + (seed + i) % 8))
+            return 40
+
+        def round_of_them():
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                self.assertEqual(sum(pool.map(work, range(16))), 640)
+        round_of_them()
+        until("all are closed", lambda: self.s.metrics("api")["shunt_grpc_connections"] <= 1)
+        fds, rss = descriptors(), rss_kb()
+        for _ in range(3):
+            round_of_them()
+        until("all are closed", lambda: self.s.metrics("api")["shunt_grpc_connections"] <= 1)
+        until("no descriptor is left", lambda: descriptors() <= fds + 1)
+        self.assertLess(rss_kb() - rss, 8 << 10)
+        until("nothing is held", lambda: not self.in_flight(), 10)
+
+    def test_who_has_no_key_may_have_few_calls(self):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as c:
+            c.sendall(PREFACE + frame(4) + b"".join(frame(1, 4, 1 + 2 * i, head(b"ServerLive")) for i in range(20)))
+            want = [frame(3, 0, 1 + 2 * i, b"\0\0\0\7") for i in range(16, 20)]  # REFUSED_STREAM
+            got = b""
+            while not all(w in got for w in want):
+                got += c.recv(65536)
+            self.assertNotIn(frame(3, 0, 31, b"\0\0\0\7"), got)
+
+    def test_slow_and_idle_clients_are_ended(self):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as c:
+            c.sendall(PREFACE + frame(4) + frame(1, 4, 1, head(
+                b"ModelInfer", authorization=b"Bearer " + self.key.encode())) +
+                frame(0, 0, 1, b"\0" + struct.pack(">I", 50000) + b"x"))
+            until("it has room", self.in_flight)
+            got = b""
+            while piece := c.recv(65536):  # its call fails, then its connection is idle
+                got += piece
+            self.assertIn("too slowly", told(got)["grpc-message"])
+        until("nothing is held", lambda: not self.in_flight(), 10)
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as c:
+            while c.recv(65536):
+                pass
+
+    def test_a_call_without_a_message_is_ended(self):
+        calls = {"without": self.open_call(b"ModelInfer"), "public": self.open_call(b"ServerLive"),
+                 "deadline": self.open_call(b"ModelStreamInfer", grpc_timeout=b"1S")}
+        for name, c in calls.items():  # then its connection is idle
+            got = told(self.all_of(c))
+            self.assertEqual(got["grpc-status"], "4", name)
+            self.assertIn("deadline" if name == "deadline" else "no message", got["grpc-message"])
+
+    def test_a_slow_reader_gets_a_large_answer_whole(self):
+        """More than is kept for a connection, and for longer than it may stand still."""
+        self.s.push(self.key, "widening", widening(), max_batch=4)
+        q = service_pb2.ModelInferRequest(model_name="widening")
+        q.inputs.add(name="x", datatype="FP32", shape=[4, 1])
+        q.raw_input_contents.append(bytes(16))
+        body = q.SerializeToString()
+        n, got, begin = 12, 0, time.monotonic()
+        c = socket.socket()
+        self.addCleanup(c.close)
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # as on a network: little is sent ahead
+        for option, value in ((socket.TCP_MAXSEG, 1400), (socket.TCP_WINDOW_CLAMP, 2048)):
+            c.setsockopt(socket.IPPROTO_TCP, option, value)
+        c.connect(("127.0.0.1", self.port))
+        c.settimeout(20)
+        c.sendall(PREFACE + frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff") + frame(8, 0, 0, b"\x7f\0\0\0") +
+                  frame(1, 4, 1, head(b"ModelStreamInfer", authorization=b"Bearer " + self.key.encode())) +
+                  frame(0, 1, 1, (b"\0" + struct.pack(">I", len(body)) + body) * n))
+        while got < n * 4 * 4 * WIDE:
+            piece = c.recv(4096)
+            self.assertTrue(piece, "it was closed after %d bytes, %.1f s" % (got, time.monotonic() - begin))
+            got += len(piece)
+            time.sleep(max(0, got / (1.5 * (1 << 20)) - (time.monotonic() - begin)))
+        self.assertGreater(time.monotonic() - begin, 5)
+
+    def test_idle_streams_make_room(self):
+        with another(self.s, "--grpc-max-connections=4", "--threads=1") as port:
+            for _ in range(4):
+                self.open_call(b"ModelStreamInfer", port=port)
+            time.sleep(0.5)
+            c = triton.InferenceServerClient("127.0.0.1:%d" % port)
+            self.addCleanup(c.close)
+            self.assertFalse(c.is_model_ready("digits", headers={"authorization": "Bearer " + self.other}))
+
+    def test_a_client_that_waits_is_told_to_go_on_elsewhere(self):
+        """A channel outlives the idle connections that it had."""
+        stub = self.raw_stub()
+        stub.ModelInfer(self.request(), metadata=self.meta())
+        until("it is closed", lambda: self.s.metrics("api")["shunt_grpc_connections"] == 0, 30)
+        stub.ModelInfer(self.request(), metadata=self.meta())
+
+
+if __name__ == "__main__":
+    unittest.main()
