@@ -6,6 +6,7 @@
 #include "api/files/upload.h"
 #include "api/options.h"
 #include "api/request/cursor.h"
+#include "api/request/peers.h"
 #include "common/db.h"
 
 #include <stdatomic.h>
@@ -38,6 +39,7 @@ struct api {
     _Atomic uint64_t n_request_ids;
     atomic_bool stopping; /* draining: no longer ready */
     struct uploads uploads;
+    struct peers peers;     /* who has how many connections */
     atomic_bool simulating; /* a snapshot is being taken, or a question about one answered */
 };
 

@@ -140,6 +140,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     enum regions_mode shm;
     int rc = openapi_new(&a->openapi, err);
 
+    peers_init(&a->peers);
     if (!rc)
         rc = console_new(&a->console, err);
     if (!rc)
@@ -230,6 +231,7 @@ static void stop_parts(struct daemon *d)
     stats_free(a->stats);
     regions_free(a->regions);
     free(a->uploads.owner);
+    peers_fini(&a->peers);
     slab_free(a->slab);
     console_free(a->console);
     openapi_free(a->openapi);

@@ -78,12 +78,12 @@ static const struct sh_conf_opt OPTS[] = {
                "open HTTP connections; when they run out, connections without a key and idle ones "
                "are closed for new ones"),
     SH_OPT_INT(ST, max_connections_per_ip, "max-connections-per-ip", 1024, 0, 1000000, 0,
-               "open HTTP connections from one address that have not sent a key; beyond that the "
-               "oldest is closed; 0 = no limit"),
+               "open connections, of HTTP and gRPC together, from one address that have not sent a "
+               "key; beyond that the oldest is closed; 0 = no limit"),
     SH_OPT_INT(ST, max_connections_per_key, "max-connections-per-key", 1024, 0, 1000000,
                SH_CONF_LIVE,
-               "open HTTP connections whose last request had the same key, except admin keys; "
-               "beyond that 429; 0 = no limit"),
+               "open connections, of HTTP and gRPC together, whose last request had the same key, "
+               "except admin keys; beyond that 429; 0 = no limit"),
     SH_OPT_INT(ST, grpc_max_connections, "grpc-max-connections", 1024, 1, 1000000, 0,
                "open gRPC connections; when they run out, connections without a key and idle ones "
                "are closed for new ones"),

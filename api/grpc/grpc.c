@@ -5,6 +5,7 @@
 #include "api/grpc/grpc_int.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 #include "common/units.h"
 #include "common/wire.h"
 
@@ -91,11 +92,13 @@ static void on_connect(struct sh_loop *l, int fd, unsigned events, void *arg)
     (void)l;
     (void)events;
     for (unsigned i = 0; i < ACCEPTS_AT_ONCE; i++) {
-        int conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct sockaddr_storage from = {0};
+        socklen_t len = sizeof(from);
+        int conn = accept4(fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (conn < 0)
             return;
-        conn_accept(arg, conn);
+        conn_accept(arg, conn, (const struct sockaddr *)&from);
     }
 }
 
@@ -193,6 +196,8 @@ int grpc_start(struct api *a, const struct api_steps *steps, struct tls *tls, st
     g->steps = steps;
     g->tls = tls;
     g->fd = -1;
+    peer_room_init(&g->room, (unsigned)a->conf->grpc_max_connections,
+                   M_shunt_grpc_evicted_connections_total);
     rc = grpc_listen_on(addr, &g->fd, err);
     if (!rc) {
         g->port = sh_wire_port(g->fd);

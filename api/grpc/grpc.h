@@ -1,8 +1,8 @@
 /* grpc.h - the inference protocol over gRPC (--grpc-listen). Only grpc*.c know the HTTP/2 library.
  *
  * --threads threads of its own, each with a loop and the connections that it has accepted; they
- * share nothing but the listening socket and counts. They never block: what may block runs on a
- * pool thread or waits for the link, as with HTTP.
+ * share nothing but the listening socket and the count of connections (request/peers.h). They never
+ * block: what may block runs on a pool thread or waits for the link, as with HTTP.
  *
  * A call is translated to the request over HTTP that it is (methods.h), and goes through the same
  * steps (request/front.h): so authentication, limits, admission, answers and their reasons are the

@@ -279,6 +279,14 @@ static int say_no(struct grpc_call *c, int rc)
     return SH_OK;
 }
 
+/* The key, and the connection's place among those of the key. */
+static int check_call_key(struct grpc_call *c)
+{
+    int rc = stage_run(&c->stage, c->t->g->steps->auth, true, c->q.api->ctl);
+
+    return rc || !c->q.who.key_id[0] ? rc : conn_claim(c->s->c, &c->q.who, &c->err);
+}
+
 int call_advance(struct grpc_call *c)
 {
     const struct api_steps *steps = c->t->g->steps;
@@ -289,7 +297,7 @@ int call_advance(struct grpc_call *c)
     if (c->phase == CALL_AUTH) {
         rc = c->q.route ? SH_OK : call_open(c);
         if (!rc)
-            rc = stage_run(&c->stage, steps->auth, true, a->ctl);
+            rc = check_call_key(c);
         c->phase = rc ? c->phase : CALL_MESSAGE;
     }
     if (!rc && c->phase == CALL_MESSAGE) {
@@ -299,7 +307,7 @@ int call_advance(struct grpc_call *c)
         rc = c->skip_rc;
     }
     if (!rc && c->phase == CALL_AGAIN) {
-        rc = stage_run(&c->stage, steps->auth, true, a->ctl);
+        rc = check_call_key(c);
         c->phase = rc ? c->phase : CALL_ENTER;
     }
     if (!rc && c->phase == CALL_ENTER) {

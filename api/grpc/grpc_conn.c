@@ -7,9 +7,9 @@
  *   in a message, or what we send   upload-min-rate on average, after upload-grace-s
  *   before a message: grpc_stream.c
  *
- * Beyond grpc-max-connections a new one takes the place of the oldest without a key, else of the
- * oldest without a call, else of the oldest whose calls all wait for a message; if there is none,
- * it is closed at once.
+ * Beyond grpc-max-connections a new one takes the place of one without a key, else of one without a
+ * call, else of one whose calls all wait for a message, in each case of that which has been so for
+ * longest, on whatever thread; if there is none, it is closed at once.
  */
 #include "api/api.h"
 #include "api/grpc/grpc_int.h"
@@ -43,6 +43,7 @@ static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg);
 
 static void conn_free(struct grpc_conn *c)
 {
+    struct peers *peers = &c->t->g->api->peers;
     struct grpc_stream *s;
 
     while ((s = LIST_FIRST(&c->streams)))
@@ -51,11 +52,13 @@ static void conn_free(struct grpc_conn *c)
     if (c->tls)
         gnutls_deinit(c->tls);
     sh_io_del(c->io);
-    close(c->fd);
+    pthread_mutex_lock(&peers->lock);
+    peer_close(peers, &c->peer);
+    sh_metric_set(M_shunt_grpc_connections, NULL, (double)c->peer.room->n);
+    pthread_mutex_unlock(&peers->lock);
+    close(c->peer.fd);
     sh_buf_fini(&c->out);
-    TAILQ_REMOVE(&c->t->conns, c, by_age);
-    sh_metric_set(M_shunt_grpc_connections, NULL,
-                  (double)(atomic_fetch_sub(&c->t->g->n_conns, 1) - 1));
+    TAILQ_REMOVE(&c->t->conns, c, of_thread);
     free(c);
 }
 
@@ -80,27 +83,35 @@ static bool conn_waits(const struct grpc_conn *c)
     return true;
 }
 
-/* False: there is none that may go. */
-static bool conn_make_room(struct grpc_thread *t)
+/* Whether it may go, for others to know. */
+static void note_turn(struct grpc_conn *c)
 {
-    struct grpc_conn *c, *idle = NULL, *waits = NULL, *stranger = NULL;
+    struct peers *peers = &c->t->g->api->peers;
+    enum peer_turn turn = c->n_streams == 0 ? PEER_IDLE : conn_waits(c) ? PEER_WAITS : PEER_BUSY;
 
-    TAILQ_FOREACH(c, &t->conns, by_age)
-    {
-        if (!stranger && !c->is_known && !c->dead)
-            stranger = c;
-        if (!idle && c->is_known && c->n_streams == 0 && !c->dead)
-            idle = c;
-        if (!stranger && !idle && !waits && !c->dead && conn_waits(c))
-            waits = c;
+    if (turn == c->peer.turn) /* which only this thread writes */
+        return;
+    pthread_mutex_lock(&peers->lock);
+    peer_turn(&c->peer, turn);
+    pthread_mutex_unlock(&peers->lock);
+}
+
+/* False: there is none, and nobody may go. Those that are on their way out are not waited for, so
+ * they have a limit too. */
+static bool take_place(struct grpc_conn *c)
+{
+    struct peers *peers = &c->t->g->api->peers;
+    struct peer_room *room = c->peer.room;
+    bool ok;
+
+    pthread_mutex_lock(&peers->lock);
+    ok = peer_has_room(room) || (room->n / 2 < room->max && peer_make_room(room, NULL, 0));
+    if (ok) {
+        peer_open(&c->peer);
+        sh_metric_set(M_shunt_grpc_connections, NULL, (double)room->n);
     }
-    c = stranger ? stranger : idle ? idle : waits;
-    if (!c)
-        return false;
-    conn_enter(c);
-    c->dead = true;
-    conn_leave(c);
-    return true;
+    pthread_mutex_unlock(&peers->lock);
+    return ok;
 }
 
 static void set_socket(int fd)
@@ -120,40 +131,62 @@ static int open_conn(struct grpc_thread *t, int fd, struct grpc_conn *c, struct 
     return rc ? rc : sh_io_add(t->loop, fd, SH_IO_READ, on_io, c, &c->io, err);
 }
 
-void conn_accept(struct grpc_thread *t, int fd)
+/* NULL: no memory, or no place. */
+static struct grpc_conn *conn_new(struct grpc_thread *t, int fd, const struct sockaddr *from)
 {
-    const unsigned most = (unsigned)t->g->api->conf->grpc_max_connections;
-    struct grpc_conn *c = NULL;
-    unsigned n = atomic_fetch_add(&t->g->n_conns, 1) + 1;
+    struct api *a = t->g->api;
+    struct grpc_conn *c = calloc(1, sizeof(*c));
+    struct peer *ip = NULL;
 
-    if (n <= most || conn_make_room(t))
-        c = calloc(1, sizeof(*c));
-    if (!c) {
-        atomic_fetch_sub(&t->g->n_conns, 1);
-        close(fd);
-        return;
+    if (!c || !peers_admit(&a->peers, false, from, a->conf->max_connections_per_ip, &ip)) {
+        free(c);
+        return NULL;
     }
-    sh_metric_set(M_shunt_grpc_connections, NULL, (double)n);
-    set_socket(fd);
-    *c = (struct grpc_conn){.t = t, .fd = fd, .events = SH_IO_READ, .begin_ns = sh_clock_ns()};
+    *c = (struct grpc_conn){.t = t,
+                            .peer = {.fd = fd, .ip = ip, .room = &t->g->room},
+                            .events = SH_IO_READ,
+                            .begin_ns = sh_clock_ns()};
+    if (!take_place(c)) {
+        peers_leave(&a->peers, ip);
+        free(c);
+        return NULL;
+    }
     c->moved_ns = c->begin_ns;
     LIST_INIT(&c->streams);
     sh_buf_init(&c->out, OUT_MAX);
-    TAILQ_INSERT_TAIL(&t->conns, c, by_age);
+    TAILQ_INSERT_TAIL(&t->conns, c, of_thread);
+    return c;
+}
+
+void conn_accept(struct grpc_thread *t, int fd, const struct sockaddr *from)
+{
+    struct grpc_conn *c = conn_new(t, fd, from);
+
+    if (!c) {
+        sh_metric_add(M_shunt_grpc_refused_connections_total, NULL, 1);
+        close(fd);
+        return;
+    }
+    set_socket(fd);
     conn_enter(c);
     if (open_conn(t, fd, c, NULL))
         c->dead = true;
     conn_leave(c);
 }
 
-void conn_known(struct grpc_conn *c)
+int conn_claim(struct grpc_conn *c, const struct api_who *who, struct sh_err *err)
 {
-    if (c->is_known)
-        return;
-    c->is_known = true;
+    struct api *a = c->t->g->api;
+    bool was_known = c->peer.is_known;
+    int rc =
+        peers_claim(&a->peers, &c->peer, who, SH_CONF_NOW(a->conf->max_connections_per_key), err);
+
+    if (rc || was_known)
+        return rc;
     nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0, GRPC_CONN_WINDOW);
     if (h2_limits(c))
         c->dead = true;
+    return SH_OK;
 }
 
 /* ---------------------------------------------------------------- the socket */
@@ -170,7 +203,7 @@ static ssize_t conn_read(struct grpc_conn *c, void *to, size_t max)
         return n > 0 ? n : -1;
     }
     do
-        n = recv(c->fd, to, max, MSG_DONTWAIT);
+        n = recv(c->peer.fd, to, max, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
@@ -193,7 +226,7 @@ static ssize_t conn_write(struct grpc_conn *c, const char *from, size_t n)
         return sent < 0 ? -1 : (ssize_t)part;
     }
     do
-        sent = send(c->fd, from, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent = send(c->peer.fd, from, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     while (sent < 0 && errno == EINTR);
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
@@ -329,6 +362,8 @@ void conn_leave(struct grpc_conn *c)
     c->busy--;
     if (c->dead)
         conn_free(c);
+    else
+        note_turn(c);
 }
 
 /* ---------------------------------------------------------------- what comes in */
@@ -412,7 +447,7 @@ void conn_sweep(struct grpc_thread *t)
     struct grpc_conn *c, *next;
 
     for (c = TAILQ_FIRST(&t->conns); c; c = next) {
-        next = TAILQ_NEXT(c, by_age);
+        next = TAILQ_NEXT(c, of_thread);
         conn_enter(c);
         conn_sweep_one(c, now);
         conn_leave(c);
@@ -426,7 +461,7 @@ void conn_drain_all(struct grpc_thread *t)
     struct grpc_stream *s, *after;
 
     for (c = TAILQ_FIRST(&t->conns); c; c = next) {
-        next = TAILQ_NEXT(c, by_age);
+        next = TAILQ_NEXT(c, of_thread);
         conn_enter(c);
         nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
                               nghttp2_session_get_last_proc_stream_id(c->session), NGHTTP2_NO_ERROR,

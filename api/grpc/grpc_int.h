@@ -18,6 +18,7 @@
 #include "api/grpc/status.h"
 #include "api/grpc/tensors.h"
 #include "api/options.h"
+#include "api/request/peers.h"
 #include "api/request/slab.h"
 #include "api/request/stage.h"
 #include "common/loop.h"
@@ -44,7 +45,7 @@ struct grpc {
     struct grpc_thread *threads;
     size_t n_threads;
     atomic_int n_active;
-    atomic_uint n_conns;
+    struct peer_room room; /* of all threads */
     atomic_bool quiesced;
 };
 
@@ -62,13 +63,12 @@ struct grpc_thread {
 
 struct grpc_conn {
     struct grpc_thread *t;
-    TAILQ_ENTRY(grpc_conn) by_age;
-    int fd;
+    TAILQ_ENTRY(grpc_conn) of_thread;
+    struct peer_conn peer; /* its socket, whose it is, and when it goes */
     struct sh_io *io;
     nghttp2_session *session;
     struct gnutls_session_int *tls; /* NULL: none */
     bool shaken;                    /* the handshake is done */
-    bool is_known;                  /* a call on it had a valid key */
     bool ends;                      /* it closes when what is queued has gone */
     bool dead;                      /* it is freed when nobody works on it any more */
     bool unread;                    /* TLS has more, which the socket does not tell */
@@ -161,10 +161,11 @@ struct grpc_call {
 /* grpc.c */
 void grpc_leave(struct grpc_thread *t); /* accepts no more */
 /* grpc_conn.c */
-void conn_accept(struct grpc_thread *t, int fd);
+void conn_accept(struct grpc_thread *t, int fd, const struct sockaddr *from);
 void conn_enter(struct grpc_conn *c); /* brackets work on its streams: it lives meanwhile */
 void conn_leave(struct grpc_conn *c); /* sends what there is to send; it may be freed */
-void conn_known(struct grpc_conn *c); /* a call on it had a valid key */
+/* A call on it has this key, which was found valid. Fails: SH_E_QUOTA, SH_E_NOMEM. */
+int conn_claim(struct grpc_conn *c, const struct api_who *who, struct sh_err *err);
 /* Less than upload-min-rate, after upload-grace-s. */
 bool conn_is_slow(const struct grpc_conn *c, int64_t begin_ns, uint64_t bytes, int64_t now);
 void conn_sweep(struct grpc_thread *t);

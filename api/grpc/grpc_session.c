@@ -298,7 +298,7 @@ void h2_refuse(struct grpc_stream *s, const char *status)
 int h2_limits(struct grpc_conn *c)
 {
     const int64_t streams = c->t->g->api->conf->grpc_streams;
-    const int64_t most = c->is_known ? streams : SH_MIN(streams, STRANGER_STREAMS);
+    const int64_t most = c->peer.is_known ? streams : SH_MIN(streams, STRANGER_STREAMS);
     const nghttp2_settings_entry limits[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, (uint32_t)most},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)GRPC_HEADER_BYTES},

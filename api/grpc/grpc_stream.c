@@ -264,8 +264,6 @@ void stream_pump(struct grpc_stream *s)
         rc = take_held(s, &moved);
         if (!rc)
             rc = call_advance(s->call);
-        if (!s->call->asleep && s->call->q.who.key_id[0])
-            conn_known(s->c);
         if (rc != API_WAIT) {
             call_done(s, rc);
             continue;

@@ -103,7 +103,7 @@ int http_start(struct api *a, const struct api_steps *steps, struct tls *tls, st
     h->max_polling = SH_MAX(sh_cores() / POLL_CORES, 1u);
     h->front = (struct http_door){.http = h, .fd = -1};
     h->admin = (struct http_door){.http = h, .fd = -1, .is_admin = true};
-    conns_init(&h->conns);
+    conns_init(&h->conns, &a->peers);
     rc = open_door(&h->front, c->listen, err);
     if (!rc && c->admin_listen && c->admin_listen[0])
         rc = open_door(&h->admin, c->admin_listen, err);

@@ -41,151 +41,42 @@
 #define LINGER_BYTES (UINT64_C(64) << 20)
 #define LINGER_PIECE ((size_t)8 << 20)
 
-struct conn_key { /* a key, or an address, with open connections; gone with the last */
-    struct conn_key *next;
-    char id[64]; /* an address has a blank in it */
-    int64_t n, n_strangers;
-    struct conn_list strangers; /* of an address, by_ip */
-};
-
-static struct conn_key **key_at(struct http_conns *s, const char *id)
-{
-    uint64_t h = 0;
-    struct conn_key **p;
-
-    for (const char *c = id; *c; c++)
-        h = h * 31 + (unsigned char)*c;
-    p = &s->keys[h % CONN_KEY_BUCKETS];
-    while (*p && strcmp((*p)->id, id) != 0)
-        p = &(*p)->next;
-    return p;
-}
-
-/* lock is held, as below. */
-static void drop_key(struct http_conns *s, struct conn_key **key)
-{
-    struct conn_key **p, *k = *key;
-
-    *key = NULL;
-    if (!k || --k->n > 0)
-        return;
-    p = key_at(s, k->id);
-    *p = k->next;
-    free(k);
-}
-
-/* max: 0 = no limit. Fails: SH_E_QUOTA, SH_E_NOMEM. */
-static int take_key(struct http_conns *s, const char *id, int64_t max, struct conn_key **out)
-{
-    struct conn_key **p = key_at(s, id), *k = *p;
-
-    if (k && max > 0 && k->n >= max)
-        return SH_E_QUOTA;
-    if (!k) {
-        *p = k = calloc(1, sizeof(*k));
-        if (!k)
-            return SH_E_NOMEM;
-        sh_strlcpy(k->id, id, sizeof(k->id));
-        TAILQ_INIT(&k->strangers);
-    }
-    k->n++;
-    *out = k;
-    return SH_OK;
-}
-
-/* ---------------------------------------------------------------- who goes first; lock is held */
-
-static void unlist(struct http_conn *c)
-{
-    if (!c->list)
-        return;
-    if (c->ip && !c->is_known) {
-        TAILQ_REMOVE(&c->ip->strangers, c, by_ip);
-        c->ip->n_strangers--;
-    }
-    TAILQ_REMOVE(c->list, c, by_age);
-    c->list = NULL;
-}
-
-/* As the youngest. */
-static void enlist(struct http_conn *c)
-{
-    if (c->is_cut || (c->is_known && c->phase != CONN_HEAD))
-        return;
-    c->list = c->is_known ? &c->thread->idle : &c->thread->strangers;
-    TAILQ_INSERT_TAIL(c->list, c, by_age);
-    if (!c->ip || c->is_known)
-        return;
-    TAILQ_INSERT_TAIL(&c->ip->strangers, c, by_ip);
-    c->ip->n_strangers++;
-}
-
-/* The library sees the end and closes it. */
-static void conn_cut(struct http_conn *c)
-{
-    unlist(c);
-    c->is_cut = true;
-    c->thread->n_cut++;
-    shutdown(c->fd, SHUT_RDWR);
-}
-
-static void cut_for(struct http_conn *c, const char *reason)
-{
-    conn_cut(c);
-    sh_metric_add(M_shunt_http_evicted_connections_total, SH_LABELS(reason), 1);
-}
-
-static bool has_conn_room(const struct http_thread *t)
-{
-    return t->n_conns - t->n_cut < t->max_conns;
-}
-
 /* Of its door: what a full thread leaves another one takes. */
 static bool are_all_full(const struct http_thread *t)
 {
     const struct http_door *d = t->door;
 
     for (unsigned i = 0; d && i < d->n_threads; i++)
-        if (has_conn_room(&d->threads[i]))
+        if (peer_has_room(&d->threads[i].room))
             return false;
-    return !has_conn_room(t);
+    return !peer_has_room(&t->room);
 }
 
 /* Not `newest`, which has just come. */
 static void thread_make_room(struct http_thread *t, const struct http_conn *newest)
 {
-    struct http_conn *c = TAILQ_FIRST(&t->strangers);
-
-    if (!are_all_full(t))
-        return;
-    if (!c || c == newest) {
-        c = TAILQ_FIRST(&t->idle);
-        if (c && sh_clock_ns() - c->since_ns < SPARE_NS)
-            c = NULL;
-    }
-    if (c)
-        cut_for(c, "full");
+    if (are_all_full(t))
+        peer_make_room(&t->room, newest ? &newest->peer : NULL, SPARE_NS);
 }
 
 void conns_make_room(struct http_conns *s, struct http_thread *t)
 {
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->peers->lock);
     thread_make_room(t, NULL);
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->peers->lock);
 }
 
 /* ---------------------------------------------------------------- life */
 
-void conns_init(struct http_conns *s)
+void conns_init(struct http_conns *s, struct peers *peers)
 {
-    pthread_mutex_init(&s->lock, NULL);
+    s->peers = peers;
 }
 
 void conns_fini(struct http_conns *s)
 {
     while (s->n_linger > 0)
         close(s->linger[--s->n_linger].fd);
-    pthread_mutex_destroy(&s->lock);
     free(s->by_fd);
 }
 
@@ -195,73 +86,24 @@ static bool has_slot(struct http_conns *s, size_t fd)
                    "connections", NULL) == SH_OK;
 }
 
-/* Of IPv6 a host has a net of 2^64 addresses. "": it has none. */
-static void name_address(const struct sockaddr *from, bool is_admin, char *out, size_t size)
-{
-    char text[INET6_ADDRSTRLEN];
-    struct in6_addr a6;
-    const void *raw = &a6;
-
-    out[0] = '\0';
-    if (from->sa_family == AF_INET) {
-        raw = &((const struct sockaddr_in *)from)->sin_addr;
-    } else if (from->sa_family == AF_INET6) {
-        a6 = ((const struct sockaddr_in6 *)from)->sin6_addr;
-        if (!IN6_IS_ADDR_V4MAPPED(&a6))
-            memset(&a6.s6_addr[8], 0, 8);
-    } else {
-        return;
-    }
-    if (inet_ntop(from->sa_family, raw, text, sizeof(text)))
-        snprintf(out, size, "%s %s", is_admin ? "admin" : "front", text);
-}
-
-bool conns_admit(struct http_conns *s, bool is_admin, const struct sockaddr *from, int64_t max,
-                 struct conn_key **out)
-{
-    char id[64];
-    int rc;
-
-    *out = NULL;
-    name_address(from, is_admin, id, sizeof(id));
-    if (max == 0 || !id[0])
-        return true;
-    pthread_mutex_lock(&s->lock);
-    rc = take_key(s, id, 0, out);
-    if (!rc && (*out)->n_strangers >= max)
-        cut_for(TAILQ_FIRST(&(*out)->strangers), "address");
-    pthread_mutex_unlock(&s->lock);
-    return rc == SH_OK;
-}
-
-void conns_leave(struct http_conns *s, struct conn_key *ip)
-{
-    if (!ip)
-        return;
-    pthread_mutex_lock(&s->lock);
-    drop_key(s, &ip);
-    pthread_mutex_unlock(&s->lock);
-}
-
-struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd,
-                             struct conn_key *ip)
+struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd, struct peer *ip)
 {
     struct http_conn *c = calloc(1, sizeof(*c));
     bool ok = c;
 
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->peers->lock);
     ok = ok && has_slot(s, (size_t)fd);
     if (ok) {
-        *c = (struct http_conn){.fd = fd, .since_ns = sh_clock_ns(), .ip = ip, .thread = t};
+        *c = (struct http_conn){.peer = {.fd = fd, .ip = ip, .room = &t->room},
+                                .since_ns = sh_clock_ns()};
         s->by_fd[fd] = c;
         s->n++;
-        t->n_conns++;
-        enlist(c);
+        peer_open(&c->peer);
         thread_make_room(t, c);
     } else {
-        drop_key(s, &ip);
+        peers_drop(s->peers, &ip);
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->peers->lock);
     if (!ok) {
         free(c);
         return NULL;
@@ -274,7 +116,7 @@ struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd
  */
 static void keep_socket(struct http_conns *s, const struct http_conn *c)
 {
-    int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+    int fd = fcntl(c->peer.fd, F_DUPFD_CLOEXEC, 0);
 
     if (fd < 0)
         return;
@@ -305,22 +147,22 @@ static void drain_sockets(struct http_conns *s, int64_t now)
     struct conn_linger old[CONN_MAX_LINGER];
     size_t n_old, n = 0, first;
 
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->peers->lock);
     n_old = s->n_linger;
     memcpy(old, s->linger, n_old * sizeof(old[0]));
     s->n_linger = 0;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->peers->lock);
     for (size_t i = 0; i < n_old; i++)
         if (drain_socket(&old[i], now))
             old[n++] = old[i];
         else
             close(old[i].fd);
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->peers->lock);
     first = n - SH_MIN(n, CONN_MAX_LINGER - s->n_linger); /* for those that have come meanwhile */
     memmove(s->linger + n - first, s->linger, s->n_linger * sizeof(old[0]));
     memcpy(s->linger, old + first, (n - first) * sizeof(old[0]));
     s->n_linger += n - first;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->peers->lock);
     while (first > 0)
         close(old[--first].fd);
 }
@@ -329,59 +171,30 @@ void conns_linger(struct http_conns *s, struct http_conn *c)
 {
     if (!c)
         return;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->peers->lock);
     c->lingers = true;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->peers->lock);
 }
 
 void conns_close(struct http_conns *s, struct http_conn *c)
 {
     if (!c)
         return;
-    pthread_mutex_lock(&s->lock);
-    if (c->lingers && !c->is_cut)
+    pthread_mutex_lock(&s->peers->lock);
+    if (c->lingers && !c->peer.is_cut)
         keep_socket(s, c);
-    unlist(c);
-    c->thread->n_conns--;
-    c->thread->n_cut -= c->is_cut;
-    s->by_fd[c->fd] = NULL;
+    s->by_fd[c->peer.fd] = NULL;
     s->n--;
-    drop_key(s, &c->key);
-    drop_key(s, &c->ip);
-    pthread_mutex_unlock(&s->lock);
+    peer_close(s->peers, &c->peer);
+    pthread_mutex_unlock(&s->peers->lock);
     free(c);
-}
-
-int conns_claim(struct http_conns *s, struct http_conn *c, const char *key_id, int64_t max,
-                struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    if (!c || (c->is_known && (max == 0 || (c->key && strcmp(c->key->id, key_id) == 0))))
-        return SH_OK; /* the key of a connection changes only by its own thread */
-    pthread_mutex_lock(&s->lock);
-    drop_key(s, &c->key);
-    if (max > 0)
-        rc = take_key(s, key_id, max, &c->key);
-    if (!rc && !c->is_known) {
-        unlist(c);
-        c->is_known = true;
-        enlist(c);
-    }
-    pthread_mutex_unlock(&s->lock);
-    if (rc == SH_E_QUOTA)
-        return SH_FAIL(err, rc,
-                       "key %s has %" PRId64 " open connections, the most allowed "
-                       "(max-connections-per-key); close some, or use them again",
-                       key_id, max);
-    return rc ? SH_FAIL(err, rc, "could not allocate a key's connections") : SH_OK;
 }
 
 void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phase, uint64_t bytes)
 {
     if (!c)
         return;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->peers->lock);
     if (c->phase != phase) {
         int64_t now = sh_clock_ns();
 
@@ -391,13 +204,12 @@ void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phas
         c->since_ns = phase == CONN_BODY ? now - c->body_ns : now;
         if (phase == CONN_HEAD)
             c->body_ns = 0;
-        unlist(c);
         c->phase = phase;
-        enlist(c);
+        peer_turn(&c->peer, phase == CONN_HEAD ? PEER_IDLE : PEER_BUSY);
     }
     c->bytes = bytes;
     c->saw_end = false;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->peers->lock);
 }
 
 /* The library is told once of data and of the end behind it. When it takes the data and leaves the
@@ -407,7 +219,7 @@ static bool has_conn_ended(const struct http_conn *c)
 {
     char byte;
 
-    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    return recv(c->peer.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 static bool is_slow(const struct http_conn *c, const struct api_conf *conf, int64_t now)
@@ -424,7 +236,7 @@ static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t 
 {
     bool slow = false, end = false;
 
-    if (c->is_cut)
+    if (c->peer.is_cut)
         return;
     if (c->phase == CONN_HEAD)
         slow = now - c->since_ns > SH_S(SH_CONF_NOW(conf->header_timeout_s));
@@ -439,8 +251,8 @@ static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t 
         return;
     if (c->phase != CONN_HEAD && !end)
         SH_WARN("http.slow", "phase=%s bytes=%" PRIu64 " key=%s",
-                c->phase == CONN_BODY ? "body" : "reply", c->bytes, c->key ? c->key->id : "");
-    conn_cut(c);
+                c->phase == CONN_BODY ? "body" : "reply", c->bytes, peer_name(c->peer.key));
+    peer_cut(&c->peer);
 }
 
 void conns_sweep(struct http_conns *s, const struct api_conf *conf)
@@ -450,13 +262,13 @@ void conns_sweep(struct http_conns *s, const struct api_conf *conf)
     size_t n_slots, n, at = 0;
 
     do {
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->peers->lock);
         n_slots = s->n_slots;
         n = s->n;
         for (size_t end = SH_MIN(at + SWEEP_AT_ONCE, n_slots); at < end; at++)
             if (s->by_fd[at])
                 sweep_one(s->by_fd[at], conf, now, idle_too);
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->peers->lock);
     } while (at < n_slots);
     drain_sockets(s, now);
     sh_metric_set(M_shunt_http_connections, NULL, (double)n);

@@ -5,6 +5,7 @@
 #include "api/http/framing.h"
 #include "api/http/http.h"
 #include "api/options.h"
+#include "api/request/peers.h"
 #include "api/request/pool.h"
 #include "api/request/route.h"
 #include "api/request/slab.h"
@@ -19,33 +20,22 @@
 
 enum conn_phase { CONN_HEAD, CONN_BODY, CONN_WORK, CONN_REPLY };
 
-TAILQ_HEAD(conn_list, http_conn);
-
-struct http_conn { /* one TCP connection; under the lock of http_conns */
-    int fd;
+struct http_conn { /* one TCP connection; under the lock of peers */
+    struct peer_conn peer;
     enum conn_phase phase;
-    bool saw_end;         /* the last sweep found that the client had closed its side */
-    bool is_known;        /* a request on it had a valid key; only its own thread sets it */
-    bool is_cut;          /* shut down by us; on no list */
-    bool lingers;         /* answered before its body was complete; the rest is discarded */
-    int64_t since_ns;     /* start of the phase */
-    int64_t body_ns;      /* a body that waits for us: the time it had taken by then */
-    uint64_t bytes;       /* BODY: received; REPLY: in all */
-    struct conn_key *key; /* key of its last request; NULL: none, or no limit */
-    struct conn_key *ip;  /* its client's address; NULL: no limit */
-    struct http_thread *thread;
-    struct conn_list *list;               /* the list that by_age links it into; NULL: none */
-    TAILQ_ENTRY(http_conn) by_age, by_ip; /* by_ip: while it is not known and has an ip */
+    bool saw_end;     /* the last sweep found that the client had closed its side */
+    bool lingers;     /* answered before its body was complete; the rest is discarded */
+    int64_t since_ns; /* start of the phase */
+    int64_t body_ns;  /* a body that waits for us: the time it had taken by then */
+    uint64_t bytes;   /* BODY: received; REPLY: in all */
 };
 
-#define CONN_KEY_BUCKETS 1024u
 #define CONN_MAX_LINGER 128u
 
-struct http_conns {
-    pthread_mutex_t lock; /* protects all of this; no blocking call under it */
+struct http_conns { /* under the lock of peers, which no blocking call is made under */
+    struct peers *peers;
     struct http_conn **by_fd;
     size_t n_slots, n;
-    struct conn_key *keys[CONN_KEY_BUCKETS];
     unsigned n_sweeps; /* for the sweeping thread */
     struct conn_linger {
         int fd; /* OWNED */
@@ -66,14 +56,11 @@ struct http_thread { /* a thread and the library's daemon that it runs; its own,
     int wake_fd;       /* in the library's epoll set; -1: none */
     atomic_bool rests; /* asleep, or about to be: whoever resumes must wake it */
     int64_t awake_until_ns;
-    unsigned n_chunked;        /* requests with a chunked body */
-    unsigned n_idle;           /* turns without progress on these, asked for by the library */
-    struct conn_key *admitted; /* for a connection about to be opened */
-    struct http_req *heads;    /* requests with incomplete headers, newest first */
-    /* Under the lock of http_conns: its connections, and those to close first when it has its
-     * maximum; each list starts with the oldest. */
-    unsigned n_conns, n_cut, max_conns; /* n_cut: of n_conns, about to be closed */
-    struct conn_list strangers, idle;   /* without a key; with one, and no request */
+    unsigned n_chunked;     /* requests with a chunked body */
+    unsigned n_idle;        /* turns without progress on these, asked for by the library */
+    struct peer *admitted;  /* for a connection about to be opened */
+    struct http_req *heads; /* requests with incomplete headers, newest first */
+    struct peer_room room;  /* its connections */
 };
 
 struct http_door { /* an address that we listen on */
@@ -158,23 +145,12 @@ int http_file_response(struct http_req *r, struct MHD_Response **out);
 /* http_req.c: the library refuses the Content-Length of a request of t that it never shows us. */
 void http_on_bad_length(struct http_thread *t);
 /* http_conn.c. c may be NULL: the sweep then ignores it, and only the library's timeout applies. */
-void conns_init(struct http_conns *s);
+void conns_init(struct http_conns *s, struct peers *peers);
 void conns_fini(struct http_conns *s); /* all connections are closed */
-/* Counts a connection for its client's address. At one door an address may have at most max
- * connections without a key (0: no limit); beyond that its oldest is closed. False: no memory.
- * *out: OWNED, conns_open() or conns_leave(); may be NULL. */
-bool conns_admit(struct http_conns *s, bool is_admin, const struct sockaddr *from, int64_t max,
-                 struct conn_key **out);
-void conns_leave(struct http_conns *s, struct conn_key *ip); /* NULL is allowed */
 /* TAKES ip, even if it returns NULL (no memory). */
-struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd,
-                             struct conn_key *ip);
+struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd, struct peer *ip);
 void conns_close(struct http_conns *s, struct http_conn *c);
 void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phase, uint64_t bytes);
-/* From now on c's requests have this key, which counts. Fails: SH_E_QUOTA: the key has max
- * connections (0: no limit). */
-int conns_claim(struct http_conns *s, struct http_conn *c, const char *key_id, int64_t max,
-                struct sh_err *err);
 /* c ends with its reply, but its client may still be sending: lets it read the reply first. */
 void conns_linger(struct http_conns *s, struct http_conn *c);
 /* If the thread has its maximum of connections, closes one that can be spared. */

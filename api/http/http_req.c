@@ -274,16 +274,14 @@ static bool has_file(const struct http_req *r)
     return r->q.route->body >= BODY_MODEL;
 }
 
-/* An admin must always get in. */
 static int claim(struct http_req *r)
 {
-    const struct api_who *w = &r->q.who;
-    int64_t max =
-        w->role == ROLE_ADMIN ? 0 : SH_CONF_NOW(r->http->api->conf->max_connections_per_key);
+    struct api *a = r->http->api;
     int rc = SH_OK;
 
-    if (w->key_id[0])
-        rc = conns_claim(&r->http->conns, r->tcp, w->key_id, max, &r->err);
+    if (r->q.who.key_id[0] && r->tcp)
+        rc = peers_claim(&a->peers, &r->tcp->peer, &r->q.who,
+                         SH_CONF_NOW(a->conf->max_connections_per_key), &r->err);
     r->closes |= rc != SH_OK;
     return rc;
 }

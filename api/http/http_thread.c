@@ -36,18 +36,18 @@
 
 static void drop_admitted(struct http_thread *t)
 {
-    conns_leave(&t->door->http->conns, t->admitted);
+    peers_leave(&t->door->http->api->peers, t->admitted);
     t->admitted = NULL;
 }
 
 static enum MHD_Result on_accept(void *cls, const struct sockaddr *from, socklen_t len)
 {
     struct http_thread *t = cls;
-    const struct http_door *d = t->door;
+    struct api *a = t->door->http->api;
 
     (void)len;
     drop_admitted(t); /* of one that the library could not open after all */
-    if (conns_admit(&d->http->conns, d->is_admin, from, d->http->api->conf->max_connections_per_ip,
+    if (peers_admit(&a->peers, t->door->is_admin, from, a->conf->max_connections_per_ip,
                     &t->admitted))
         return MHD_YES;
     sh_metric_add(M_shunt_http_refused_connections_total, NULL, 1);
@@ -212,9 +212,7 @@ int http_thread_start(struct http_thread *t, struct http_door *door, unsigned ma
 
     t->door = door;
     t->wake_fd = -1;
-    t->max_conns = max_connections;
-    TAILQ_INIT(&t->strangers);
-    TAILQ_INIT(&t->idle);
+    peer_room_init(&t->room, max_connections, M_shunt_http_evicted_connections_total);
     rc = start_http_daemon(t, max_connections, err);
     if (rc)
         return rc;

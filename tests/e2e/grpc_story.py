@@ -78,7 +78,7 @@ def widening():
 
 
 @contextlib.contextmanager
-def another(s, *options):
+def another(s, *options, http_port=0):
     """Another shunt-api of the same system, with options of its own: its port of gRPC."""
     def of_the_first(file):
         with open("/proc/%d/%s" % (s.pid("api"), file)) as f:
@@ -87,7 +87,7 @@ def another(s, *options):
 
     def of_log(log):
         return os.pread(log.fileno(), 1 << 20, 0)
-    own = ["--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:%d" % port, "--metrics-addr=", "--name=another"]
+    own = ["--listen=127.0.0.1:%d" % http_port, "--grpc-listen=127.0.0.1:%d" % port, "--metrics-addr=", "--name=another"]
     env = dict(pair.split("=", 1) for pair in of_the_first("environ"))
     with tempfile.TemporaryFile() as log:
         p = subprocess.Popen([os.path.join(BIN, "shunt-api"), *of_the_first("cmdline")[1:], *own, *options],

@@ -7,6 +7,7 @@ calls hold for ever.
 Usage: test_grpc_limits.py [-v] [name ...]
 """
 import concurrent.futures
+import http.client
 import os
 import socket
 import struct
@@ -22,7 +23,7 @@ import tritonclient.grpc as triton  # noqa: E402
 from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: E402
 
 from grpc_story import PREFACE, WIDE, GrpcStory, another, frame, frozen, head, told, widening  # noqa: E402
-from system import until  # noqa: E402
+from system import free_port, until  # noqa: E402
 
 
 class Limits(GrpcStory):
@@ -47,6 +48,90 @@ class Limits(GrpcStory):
                 more = socket.create_connection(("127.0.0.1", port))
                 self.addCleanup(more.close)
             c.infer("digits", self.inputs(x=self.x[:1]), headers=dict(self.auth))
+
+    def stranger(self, port):
+        c = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.addCleanup(c.close)
+        return c
+
+    @staticmethod
+    def is_closed(c):
+        """Now, whatever it had said."""
+        c.settimeout(0.01)
+        try:
+            while c.recv(65536):
+                pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def test_who_goes_is_found_on_every_thread(self):
+        with another(self.s, "--grpc-max-connections=4", "--threads=4") as port:
+            for _ in range(10):
+                for _ in range(4):
+                    self.stranger(port)
+                with grpc.insecure_channel("127.0.0.1:%d" % port,
+                                           [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]) as channel:
+                    service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(
+                        self.request(), metadata=self.meta(), timeout=20)
+            known = [self.open_call(b"ModelStreamInfer", port=port) for _ in range(4)]
+            until("it has let them in", lambda: all(c.recv(65536) for c in known))
+            for _ in range(8):  # who has a key, and nothing to say, goes for who comes next
+                c = triton.InferenceServerClient("127.0.0.1:%d" % port)
+                self.addCleanup(c.close)
+                self.assertTrue(c.is_model_ready("digits", headers=dict(self.auth)))
+
+    def test_connections_of_an_address_count_over_both_protocols(self):
+        web = free_port()
+        with another(self.s, "--max-connections-per-ip=4", http_port=web) as port:
+            first = [self.stranger(web) for _ in range(3)]
+            then = [self.stranger(port), self.stranger(port)]
+            until("the oldest went", lambda: self.is_closed(first[0]))
+            self.assertFalse(any(self.is_closed(c) for c in first[1:] + then))
+            then += [self.stranger(web) for _ in range(3)]
+            until("the oldest went", lambda: self.is_closed(first[1]) and self.is_closed(first[2]) and
+                  self.is_closed(then[0]))
+            self.assertFalse(any(self.is_closed(c) for c in then[1:]))
+            c = triton.InferenceServerClient("127.0.0.1:%d" % port)
+            self.addCleanup(c.close)
+            self.assertTrue(c.is_model_ready("digits", headers=dict(self.auth)))
+
+    def test_connections_of_a_key_count_over_both_protocols(self):
+        web = free_port()
+
+        def asked(c):
+            c.request("GET", "/v2/models/digits", headers=self.auth)
+            r = c.getresponse()
+            return r.status, r.read()
+        with another(self.s, "--max-connections-per-key=2", http_port=web) as port:
+            one, other = (http.client.HTTPConnection("127.0.0.1", web, timeout=20) for _ in range(2))
+            self.addCleanup(one.close)
+            self.assertEqual(asked(one)[0], 200)
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            stubs = []
+            for _ in range(2):
+                channel = grpc.insecure_channel("127.0.0.1:%d" % port, options)
+                self.addCleanup(channel.close)
+                stubs.append(service_pb2_grpc.GRPCInferenceServiceStub(channel))
+            for _ in range(2):
+                stubs[0].ModelInfer(self.request(), metadata=self.meta())
+            self.refused("RESOURCE_EXHAUSTED", "2 open connections", stubs[1].ModelInfer, self.request(),
+                         metadata=self.meta())
+            self.assertEqual(asked(other)[0], 429)
+            # Another key has its own.
+            stubs[1].ModelInfer(self.request(), metadata=self.meta(self.s.admin, **{"shunt-tenant": "vision"}))
+            one.close()
+            until("there is a place", lambda: self.can(stubs[1]))
+
+    def can(self, stub):
+        try:
+            stub.ModelInfer(self.request(), metadata=self.meta())
+        except grpc.RpcError as e:
+            self.assertEqual(e.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+            return False
+        return True
 
     def test_calls_beyond_those_of_a_connection_wait(self):
         with frozen(self.s):

@@ -27,8 +27,8 @@ ssize_t __wrap_recv(int fd, void *p, size_t n, int flags);
 ssize_t __wrap_recv(int fd, void *p, size_t n, int flags)
 {
     if (drained && (flags & MSG_TRUNC)) {
-        if (pthread_mutex_trylock(&drained->lock) == 0) {
-            pthread_mutex_unlock(&drained->lock);
+        if (pthread_mutex_trylock(&drained->peers->lock) == 0) {
+            pthread_mutex_unlock(&drained->peers->lock);
             n_free++;
         } else {
             n_held++;
@@ -41,6 +41,7 @@ static const struct api_conf CONF = {
     .header_timeout_s = 10, .upload_grace_s = 2, .upload_min_rate = 100};
 
 struct world {
+    struct peers p;
     struct http_conns s;
     struct http_thread t;
     struct http_conn *c;
@@ -57,10 +58,9 @@ static int set_up(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     w->ours = fds[0];
     w->theirs = fds[1];
-    conns_init(&w->s);
-    w->t.max_conns = 1000;
-    TAILQ_INIT(&w->t.strangers);
-    TAILQ_INIT(&w->t.idle);
+    peers_init(&w->p);
+    conns_init(&w->s, &w->p);
+    peer_room_init(&w->t.room, 1000, M_shunt_http_evicted_connections_total);
     w->c = conns_open(&w->s, &w->t, w->ours, NULL);
     assert_non_null(w->c);
     *state = w;
@@ -73,6 +73,7 @@ static int tear_down(void **state)
 
     conns_close(&w->s, w->c);
     conns_fini(&w->s);
+    peers_fini(&w->p);
     close(w->ours);
     if (w->theirs >= 0)
         close(w->theirs);
@@ -170,6 +171,15 @@ static void a_client_that_left_is_noticed_in_the_second_sweep(void **state)
     assert_true(is_cut(w));
 }
 
+static int claim(struct world *w, struct http_conn *c, const char *key, int64_t max,
+                 struct sh_err *err)
+{
+    struct api_who who = {.role = ROLE_INFER};
+
+    sh_strlcpy(who.key_id, key, sizeof(who.key_id));
+    return peers_claim(&w->p, &c->peer, &who, max, err);
+}
+
 static void a_key_has_so_many_connections(void **state)
 {
     struct world *w = *state;
@@ -180,20 +190,19 @@ static void a_key_has_so_many_connections(void **state)
         more[i] = conns_open(&w->s, &w->t, 900 + i, NULL);
         assert_non_null(more[i]);
     }
-    assert_ok(conns_claim(&w->s, w->c, "aaaaaaaaaaaa", 2, &err));
-    assert_ok(conns_claim(&w->s, w->c, "aaaaaaaaaaaa", 2, &err)); /* its own, again */
-    assert_ok(conns_claim(&w->s, more[0], "aaaaaaaaaaaa", 2, &err));
-    assert_fails(conns_claim(&w->s, more[1], "aaaaaaaaaaaa", 2, &err), SH_E_QUOTA, &err,
+    assert_ok(claim(w, w->c, "aaaaaaaaaaaa", 2, &err));
+    assert_ok(claim(w, w->c, "aaaaaaaaaaaa", 2, &err)); /* its own, again */
+    assert_ok(claim(w, more[0], "aaaaaaaaaaaa", 2, &err));
+    assert_fails(claim(w, more[1], "aaaaaaaaaaaa", 2, &err), SH_E_QUOTA, &err,
                  "2 open connections");
-    assert_ok(conns_claim(&w->s, more[1], "bbbbbbbbbbbb", 2, &err));
-    assert_ok(conns_claim(&w->s, more[0], "bbbbbbbbbbbb", 2, &err)); /* leaves a place */
-    assert_ok(conns_claim(&w->s, more[2], "aaaaaaaaaaaa", 2, &err));
+    assert_ok(claim(w, more[1], "bbbbbbbbbbbb", 2, &err));
+    assert_ok(claim(w, more[0], "bbbbbbbbbbbb", 2, &err)); /* leaves a place */
+    assert_ok(claim(w, more[2], "aaaaaaaaaaaa", 2, &err));
     conns_close(&w->s, more[2]);
-    assert_ok(conns_claim(&w->s, more[0], "aaaaaaaaaaaa", 2, &err));
+    assert_ok(claim(w, more[0], "aaaaaaaaaaaa", 2, &err));
     for (int i = 0; i < 2; i++)
         conns_close(&w->s, more[i]);
-    assert_ok(conns_claim(&w->s, w->c, "cccccccccccc", 0, &err)); /* no limit: not counted */
-    assert_ok(conns_claim(&w->s, NULL, "cccccccccccc", 1, &err)); /* no memory for it: let in */
+    assert_ok(claim(w, w->c, "cccccccccccc", 0, &err)); /* no limit: not counted */
 }
 
 static struct sockaddr *address(struct sockaddr_storage *out, const char *text)
@@ -214,10 +223,10 @@ static struct sockaddr *address(struct sockaddr_storage *out, const char *text)
 static struct http_conn *from(struct world *w, const char *text, int fd)
 {
     struct sockaddr_storage a;
-    struct conn_key *ip;
+    struct peer *ip;
     struct http_conn *c;
 
-    assert_true(conns_admit(&w->s, false, address(&a, text), 2, &ip));
+    assert_true(peers_admit(&w->p, false, address(&a, text), 2, &ip));
     c = conns_open(&w->s, &w->t, fd, ip);
     assert_non_null(c);
     return c;
@@ -231,22 +240,22 @@ static void an_address_has_so_many_without_a_key(void **state)
 
     for (int i = 0; i < 3; i++) /* whoever has a key does not count */
         c[i] = from(w, "10.0.0.1", 20000 + i);
-    assert_true(c[0]->is_cut);
+    assert_true(c[0]->peer.is_cut);
     conns_close(&w->s, c[0]);
-    assert_ok(conns_claim(&w->s, c[1], "aaaaaaaaaaaa", 0, &err));
+    assert_ok(claim(w, c[1], "aaaaaaaaaaaa", 0, &err));
     c[3] = from(w, "10.0.0.1", 20003);
-    assert_false(c[1]->is_cut || c[2]->is_cut);
+    assert_false(c[1]->peer.is_cut || c[2]->peer.is_cut);
     /* The one that did nothing for longest goes, in whatever it is. */
     conns_phase(&w->s, c[2], CONN_BODY, 0);
     c[4] = from(w, "10.0.0.1", 20004);
-    assert_true(c[3]->is_cut && !c[2]->is_cut);
+    assert_true(c[3]->peer.is_cut && !c[2]->peer.is_cut);
     /* Other addresses are other counts; of IPv6 a host has a whole net. */
     c[5] = from(w, "::ffff:10.0.0.1", 20005);
     c[6] = from(w, "2001:db8::1", 20006);
     c[7] = from(w, "2001:db8::2:1", 20007);
-    assert_false(c[2]->is_cut || c[4]->is_cut || c[5]->is_cut || c[6]->is_cut);
+    assert_false(c[2]->peer.is_cut || c[4]->peer.is_cut || c[5]->peer.is_cut || c[6]->peer.is_cut);
     c[0] = from(w, "2001:db8::ffff:ffff:1", 20000);
-    assert_true(c[6]->is_cut && !c[5]->is_cut && !c[7]->is_cut);
+    assert_true(c[6]->peer.is_cut && !c[5]->peer.is_cut && !c[7]->peer.is_cut);
     for (int i = 0; i < 8; i++)
         conns_close(&w->s, c[i]);
 }
@@ -255,21 +264,21 @@ static void addresses_are_counted_for_as_long_as_they_have_any(void **state)
 {
     struct world *w = *state;
     struct sockaddr_storage a;
-    struct conn_key *ip[2];
+    struct peer *ip[2];
 
-    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 2, &ip[0]));
-    assert_true(conns_admit(&w->s, true, address(&a, "10.0.0.1"), 2, &ip[1])); /* another door */
+    assert_true(peers_admit(&w->p, false, address(&a, "10.0.0.1"), 2, &ip[0]));
+    assert_true(peers_admit(&w->p, true, address(&a, "10.0.0.1"), 2, &ip[1])); /* another door */
     assert_ptr_not_equal(ip[0], ip[1]);
-    conns_leave(&w->s, ip[0]); /* the connection never came to be */
-    conns_leave(&w->s, ip[1]);
-    assert_true(conns_admit(&w->s, false, address(&a, "10.0.0.1"), 0, &ip[0]));
+    peers_leave(&w->p, ip[0]); /* the connection never came to be */
+    peers_leave(&w->p, ip[1]);
+    assert_true(peers_admit(&w->p, false, address(&a, "10.0.0.1"), 0, &ip[0]));
     assert_null(ip[0]);
-    conns_leave(&w->s, ip[0]);
+    peers_leave(&w->p, ip[0]);
     a.ss_family = AF_UNIX; /* has no address */
-    assert_true(conns_admit(&w->s, false, (struct sockaddr *)&a, 1, &ip[0]));
+    assert_true(peers_admit(&w->p, false, (struct sockaddr *)&a, 1, &ip[0]));
     assert_null(ip[0]);
-    for (size_t i = 0; i < CONN_KEY_BUCKETS; i++)
-        assert_null(w->s.keys[i]);
+    for (size_t i = 0; i < PEER_BUCKETS; i++)
+        assert_null(w->p.table[i]);
 }
 
 static void a_full_thread_keeps_a_place_free(void **state)
@@ -278,36 +287,37 @@ static void a_full_thread_keeps_a_place_free(void **state)
     struct http_conn *c[4];
     struct sh_err err = {0};
 
-    w->t.max_conns = 4; /* w->c has one */
-    assert_ok(conns_claim(&w->s, w->c, "aaaaaaaaaaaa", 0, &err));
+    w->t.room.max = 4; /* w->c has one */
+    assert_ok(claim(w, w->c, "aaaaaaaaaaaa", 0, &err));
     for (int i = 0; i < 3; i++)
         c[i] = conns_open(&w->s, &w->t, 20000 + i, NULL);
-    assert_true(c[0]->is_cut && !c[1]->is_cut && !w->c->is_cut);
+    assert_true(c[0]->peer.is_cut && !c[1]->peer.is_cut && !w->c->peer.is_cut);
     conns_make_room(&w->s, &w->t); /* that one is on its way out: it counts no more */
-    assert_false(c[1]->is_cut);
+    assert_false(c[1]->peer.is_cut);
     conns_close(&w->s, c[0]);
     conns_phase(&w->s, c[1], CONN_REPLY, 10);
     c[3] = conns_open(&w->s, &w->t, 20003, NULL);
-    assert_true(c[2]->is_cut && !c[1]->is_cut);
+    assert_true(c[2]->peer.is_cut && !c[1]->peer.is_cut);
     conns_close(&w->s, c[2]);
     /* All have a key: who is busy stays, and so does who was a moment ago. */
-    assert_ok(conns_claim(&w->s, c[1], "bbbbbbbbbbbb", 0, &err));
-    assert_ok(conns_claim(&w->s, c[3], "bbbbbbbbbbbb", 0, &err));
+    assert_ok(claim(w, c[1], "bbbbbbbbbbbb", 0, &err));
+    assert_ok(claim(w, c[3], "bbbbbbbbbbbb", 0, &err));
     conns_phase(&w->s, w->c, CONN_WORK, 0);
     conns_phase(&w->s, c[3], CONN_WORK, 0);
     conns_phase(&w->s, c[3], CONN_HEAD, 0);
     c[0] = conns_open(&w->s, &w->t, 20000, NULL);
-    assert_ok(conns_claim(&w->s, c[0], "bbbbbbbbbbbb", 0, &err));
+    assert_ok(claim(w, c[0], "bbbbbbbbbbbb", 0, &err));
     conns_make_room(&w->s, &w->t);
-    assert_false(w->c->is_cut || c[0]->is_cut || c[1]->is_cut || c[3]->is_cut);
+    assert_false(w->c->peer.is_cut || c[0]->peer.is_cut || c[1]->peer.is_cut || c[3]->peer.is_cut);
     sh_clock_advance(2 * SECOND);
     conns_make_room(&w->s, &w->t);
-    assert_true(c[3]->is_cut && !c[0]->is_cut && !c[1]->is_cut && !w->c->is_cut);
+    assert_true(c[3]->peer.is_cut && !c[0]->peer.is_cut && !c[1]->peer.is_cut &&
+                !w->c->peer.is_cut);
     conns_close(&w->s, c[0]);
     conns_close(&w->s, c[1]);
     conns_close(&w->s, c[3]);
-    assert_int_equal(w->t.n_conns, 1);
-    assert_int_equal(w->t.n_cut, 0);
+    assert_int_equal(w->t.room.n, 1);
+    assert_int_equal(w->t.room.n_cut, 0);
 }
 
 /* Of TCP, of which bytes can be thrown away unread. */
@@ -416,7 +426,7 @@ static void many_are_swept(void **state)
     sh_clock_advance(3 * SECOND);
     assert_false(is_cut(w));
     for (int i = 0; i < 500; i++) {
-        assert_true(c[i]->is_cut);
+        assert_true(c[i]->peer.is_cut);
         conns_close(&w->s, c[i]);
     }
 }
