@@ -45,6 +45,7 @@
 
 struct daemon {
     struct api api;
+    struct sh_otlp *otlp;
     struct tls *tls;
     struct http *http;
     struct grpc *grpc;
@@ -138,9 +139,11 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     struct api *a = &d->api;
     const struct api_conf *c = a->conf;
     enum regions_mode shm;
-    int rc = openapi_new(&a->openapi, err);
+    int rc = sh_otlp_start(&c->otlp, "shunt-api", c->name, &d->otlp, err); /* the first thread */
 
     peers_init(&a->peers);
+    if (!rc)
+        rc = openapi_new(&a->openapi, err);
     if (!rc)
         rc = console_new(&a->console, err);
     if (!rc)
@@ -211,6 +214,7 @@ static void stop_parts(struct daemon *d)
     watch_stop(a->watch); /* wakes every stream */
     http_stop(d->http);
     grpc_stop(d->grpc);
+    sh_otlp_stop(d->otlp);
     tls_free(d->tls);
     watch_free(a->watch);
     pool_free(a->ctl);

@@ -34,6 +34,10 @@ static const struct sh_conf_opt OPTS[] = {
                "folder of the documentation, which is served at /docs: what `make docs-site` "
                "wrote; empty = that of the build or package, if it has one"),
     SH_OPT_STR(ST, log_level, "log-level", "info", SH_CONF_LIVE, "error, warn, info or debug"),
+    SH_OPTS_OTLP(ST, otlp),
+    SH_OPT_INT(ST, otlp_slow_ms, "otlp-slow-ms", 1000, 0, 3600000, SH_CONF_LIVE,
+               "with --otlp-endpoint: requests that took longer are sent too, as are those that "
+               "came after their deadline or latency target, ms; 0: only those that asked for it"),
     SH_OPT_STR(ST, admin_key_file, "admin-key-file", "", 0,
                "if the database has no live admin key, a new one is written here (mode 0600)"),
     SH_OPT_STR(ST, executor_key_file, "executor-key-file", "", 0,

@@ -3,6 +3,7 @@
 #define SH_API_OPTIONS_H
 
 #include "common/conf.h"
+#include "common/otlp.h"
 #include "common/wire_keys.h"
 
 #include <stddef.h>
@@ -15,6 +16,8 @@ struct api_conf {
     char *admin_key_file, *executor_key_file, *tls_cert, *tls_key, *tls_min_version, *cors_origins,
         *client_shm;
     struct sh_wire_key_conf link_key;
+    struct sh_otlp_conf otlp;
+    int64_t otlp_slow_ms;
     int64_t scheduler_silence_ms, busy_poll_us, slab_bytes, slab_tenant_percent, max_infer_bytes,
         max_json_tensor_bytes, max_axis_size;
     int64_t max_model_bytes, max_dataset_bytes;

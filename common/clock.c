@@ -29,14 +29,19 @@ int64_t sh_clock_ns(void)
     return SH_S(t.tv_sec) + t.tv_nsec;
 }
 
-int64_t sh_clock_wall_ms(void)
+int64_t sh_clock_wall_ns(void)
 {
     struct timespec t;
 
     if (atomic_load_explicit(&fake, memory_order_relaxed))
-        return atomic_load(&fake_wall_ns) / SH_MS(1);
+        return atomic_load(&fake_wall_ns);
     clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / SH_MS(1);
+    return SH_S(t.tv_sec) + t.tv_nsec;
+}
+
+int64_t sh_clock_wall_ms(void)
+{
+    return sh_clock_wall_ns() / SH_MS(1);
 }
 
 void sh_clock_fake(int64_t mono_ns, int64_t wall_ms)

@@ -9,6 +9,7 @@
 
 int64_t sh_clock_ns(void);      /* CLOCK_MONOTONIC: comparable between processes of one host */
 int64_t sh_clock_wall_ms(void); /* Unix time */
+int64_t sh_clock_wall_ns(void); /* the same */
 int64_t sh_clock_cpu_ns(void);  /* that this thread has computed */
 
 /* Tests only: stops time until it is moved; sh_clock_real() ends that. */

@@ -338,7 +338,7 @@ int sh_http_call(struct sh_http *h, const struct sh_http_req *req, struct sh_htt
     int rc;
 
     *out = (struct sh_http_reply){.json_len = -1, .retry_after_s = -1};
-    sh_buf_init(&c.body, MAX_REPLY);
+    sh_buf_init(&c.body, req->max_reply ? req->max_reply : MAX_REPLY);
     rc = sh_buf_append(&c.body, "", 0, err);
     if (!rc)
         rc = sh_asprintf(err, &url, "%s%s", h->server, req->path);

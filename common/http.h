@@ -43,6 +43,7 @@ struct sh_http_req {
     sh_http_data_fn
         *data; /* takes a body as it comes, however long that lasts; out->body stays empty */
     void *data_arg;
+    size_t max_reply;   /* longest body of an answer that is kept, bytes; 0: 1 GiB */
     int64_t timeout_ms; /* 0: 60 s; with a file or data: the longest time without a byte */
 };
 
@@ -63,7 +64,7 @@ int sh_http_trust(struct sh_http *h, const char *ca_file, struct sh_err *err);
 void sh_http_free(struct sh_http *h);
 
 /* SH_OK whenever there is an answer, whatever its status. Fails: SH_E_UNAVAILABLE (unreachable, or
- * connection lost), SH_E_TIMEOUT, SH_E_TOOBIG (answer above 1 GiB), SH_E_NOMEM. */
+ * connection lost), SH_E_TIMEOUT, SH_E_TOOBIG (answer above max_reply), SH_E_NOMEM. */
 int sh_http_call(struct sh_http *h, const struct sh_http_req *req, struct sh_http_reply *out,
                  struct sh_err *err);
 void sh_http_reply_fini(struct sh_http_reply *r);

@@ -46,6 +46,13 @@ struct msg_profile {
         tail_ns; /* of a run with no weights resident: what is left when the last weights arrive */
 };
 
+struct msg_span_wish { /* in SPANS_WANTED; at most MSG_SPAN_WISHES */
+    uint64_t rid;
+    uint64_t parent; /* id of the span above those of the receiver */
+    uint8_t trace[16];
+};
+#define MSG_SPAN_WISHES 1024u
+
 #define MSG_USAGE_ROWS 256u /* at most, in one USAGE */
 enum msg_usage_kind { MSG_USAGE_RUNS, MSG_USAGE_JOB };
 struct msg_usage_row {

@@ -8,6 +8,7 @@
 #include "common/units.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,11 @@ struct slot {
 static struct slot ring[SH_TRACE_SPANS];
 static _Atomic uint64_t n_spans;
 static _Atomic int64_t detail_until_ns;
+static atomic_bool is_wishing;
+static pthread_mutex_t wish_lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows; held for a copy */
+static struct sh_trace_wish wishes[SH_TRACE_WISHES];
+static size_t n_wishes;
+static uint64_t n_wishes_lost;
 
 void sh_trace_add(const struct sh_trace_span *s)
 {
@@ -62,6 +68,20 @@ static bool copy_span(uint64_t n, struct slot *out)
     memcpy(out->id, at->id, sizeof(out->id));
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&at->seq, memory_order_relaxed) == 2 * n + 2;
+}
+
+void sh_trace_each(sh_trace_span_fn *fn, void *arg)
+{
+    const uint64_t end = atomic_load(&n_spans);
+    struct slot s;
+
+    for (uint64_t n = end > SH_TRACE_SPANS ? end - SH_TRACE_SPANS : 0; n < end; n++) {
+        if (!copy_span(n, &s))
+            continue;
+        s.span.what = s.what;
+        s.span.id = s.id;
+        fn(&s.span, arg);
+    }
 }
 
 static void add_id(json_t *j, const char *name, uint64_t value)
@@ -151,4 +171,71 @@ int sh_trace_render(double seconds, struct sh_buf *out, struct sh_err *err)
     }
     /* All that is left ended in the time asked for, so there was more. */
     return rc ? rc : sh_buf_printf(out, err, "],\n\"is_cut\":%s}\n", is_older ? "false" : "true");
+}
+
+/* ---------------------------------------------------------------- what a collector gets */
+
+void sh_trace_set_wishing(bool does)
+{
+    pthread_mutex_lock(&wish_lock);
+    n_wishes = 0;
+    n_wishes_lost = 0;
+    pthread_mutex_unlock(&wish_lock);
+    atomic_store(&is_wishing, does);
+}
+
+bool sh_trace_is_wishing(void)
+{
+    return atomic_load_explicit(&is_wishing, memory_order_relaxed);
+}
+
+bool sh_trace_wish(const struct sh_trace_wish *w)
+{
+    bool has_room;
+
+    if (!sh_trace_is_wishing())
+        return true;
+    pthread_mutex_lock(&wish_lock);
+    has_room = n_wishes < SH_TRACE_WISHES;
+    if (has_room)
+        wishes[n_wishes++] = *w;
+    else
+        n_wishes_lost++;
+    pthread_mutex_unlock(&wish_lock);
+    return has_room;
+}
+
+void sh_trace_wish_all(uint64_t api, const struct msg_spans_wanted *m)
+{
+    const struct msg_span_wish *rows = m->rows.data;
+
+    for (size_t i = 0; i < m->rows.len / sizeof(*rows); i++) {
+        struct sh_trace_wish w = {.api = api, .rid = rows[i].rid, .parent = rows[i].parent};
+
+        memcpy(w.trace, rows[i].trace, sizeof(w.trace));
+        sh_trace_wish(&w);
+    }
+}
+
+size_t sh_trace_take_wishes(struct sh_trace_wish *out, size_t n, uint64_t *lost)
+{
+    pthread_mutex_lock(&wish_lock);
+    n = SH_MIN(n, n_wishes);
+    memcpy(out, wishes, n * sizeof(*out));
+    memmove(wishes, wishes + n, (n_wishes - n) * sizeof(*out));
+    n_wishes -= n;
+    *lost = n_wishes_lost;
+    n_wishes_lost = 0;
+    pthread_mutex_unlock(&wish_lock);
+    return n;
+}
+
+uint64_t sh_trace_stage_id(uint64_t span, unsigned k)
+{
+    uint64_t x = span + (k + 1) * UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
+
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    x ^= x >> 31;
+    return x ? x : 1;
 }

@@ -9,12 +9,16 @@
  * and its executors. `id` is how the client knows the request (X-Request-ID, or the trace of its
  * traceparent); only an API knows it, and `shunt trace` joins the rest.
  *
+ * A collector gets the spans of some requests (common/otlp.h). Which ones, an API says when a
+ * request is over: it wishes for them here, and sends its wish to the others (SPANS_WANTED).
+ *
  * Thread-safe.
  */
 #ifndef SH_COMMON_TRACE_H
 #define SH_COMMON_TRACE_H
 
 #include "common/buf.h"
+#include "common/msg.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,6 +28,8 @@
 #define SH_TRACE_WHAT 56
 #define SH_TRACE_MAX_S 3600
 #define SH_TRACE_STAGES 5 /* at most */
+#define SH_TRACE_ID_BYTES 16
+#define SH_TRACE_WISHES 4096u /* that nobody has taken yet */
 
 struct sh_trace_span {
     const char *name, *track; /* static */
@@ -50,5 +56,29 @@ bool sh_trace_is_detailed(void);
  * in order of its end. boot: whose clock it is, one for all processes of a host; wall_ns: Unix time
  * at now_ns, so that several hosts share an axis. is_cut: some of that time had to make room. */
 int sh_trace_render(double seconds, struct sh_buf *out, struct sh_err *err);
+
+/* Calls fn with each span that is kept, the oldest first. *s and its texts: BORROWED for the
+ * call. */
+typedef void sh_trace_span_fn(const struct sh_trace_span *s, void *arg);
+void sh_trace_each(sh_trace_span_fn *fn, void *arg);
+
+/* The spans of a request are wanted, as part of a trace. */
+struct sh_trace_wish {
+    uint64_t api, rid;
+    uint8_t trace[SH_TRACE_ID_BYTES];
+    uint64_t parent; /* id of the span above all of these, in another process; 0: none */
+    uint64_t self;   /* id of the first of these; 0: any */
+};
+/* Until somebody takes wishes, they are ignored. */
+void sh_trace_set_wishing(bool does);
+bool sh_trace_is_wishing(void);
+/* Never blocks. False: there are too many. */
+bool sh_trace_wish(const struct sh_trace_wish *w);
+/* What an API has sent. */
+void sh_trace_wish_all(uint64_t api, const struct msg_spans_wanted *m);
+/* Moves out at most n, the oldest first. *lost: those that found no room since the last call. */
+size_t sh_trace_take_wishes(struct sh_trace_wish *out, size_t n, uint64_t *lost);
+/* The id of the k-th stage of a span that a collector gets. Never 0. */
+uint64_t sh_trace_stage_id(uint64_t span, unsigned k);
 
 #endif

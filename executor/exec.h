@@ -13,6 +13,7 @@
 
 #include "common/conf.h"
 #include "common/loop.h"
+#include "common/otlp.h"
 #include "common/wire_keys.h"
 #include "executor/files/files.h"
 #include "executor/models/kept_dir.h"
@@ -37,6 +38,7 @@ struct exec_conf {
     char *residency_policy, *nvml;
     char *api, *api_key_file, *api_ca_file;
     struct sh_wire_key_conf link_key;
+    struct sh_otlp_conf otlp;
     int64_t api_retry_s, blob_cache_bytes, kept_bytes, keep_renew_s;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads, worker_uid;
     int64_t model_host_bytes, model_shapes, max_versions, max_shapes, max_apis;

@@ -37,6 +37,7 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_STR(struct exec_conf, metrics_addr, "metrics-addr", "127.0.0.1:9103", 0,
                "address of /metrics; port 0 = any; empty = none"),
     SH_OPT_STR(struct exec_conf, log_level, "log-level", "info", 0, "error, warn, info or debug"),
+    SH_OPTS_OTLP(struct exec_conf, otlp),
     SH_OPT_STR(struct exec_conf, device, "device", "cpu", 0, "back end: cpu or cuda"),
     SH_OPT_INT(struct exec_conf, ordinal, "ordinal", 0, 0, 255, 0, "which device of this kind"),
     SH_OPT_STR(struct exec_conf, nvml, "nvml", "auto", 0,

@@ -29,6 +29,7 @@ static int run_program(struct exec *x, const struct exec_program *p, struct sh_e
     const struct exec_conf *conf = p->conf;
     const struct exec_hooks *hooks = NULL;
     struct sh_metrics_http *http = NULL;
+    struct sh_otlp *otlp = NULL;
     struct sh_loop *loop = NULL;
     int rc = p->begin ? p->begin(p->conf, &hooks, err) : SH_OK;
 
@@ -37,6 +38,8 @@ static int run_program(struct exec *x, const struct exec_program *p, struct sh_e
     if (rc)
         return rc;
     rc = sh_loop_signals(loop, on_term, on_hup, x, err);
+    if (!rc)
+        rc = sh_otlp_start(&conf->otlp, "shunt-executor", conf->name, &otlp, err);
     if (!rc && conf->metrics_addr && conf->metrics_addr[0])
         rc = sh_metrics_http_start('e', conf->metrics_addr, &http, err);
     if (!rc && http)
@@ -46,6 +49,7 @@ static int run_program(struct exec *x, const struct exec_program *p, struct sh_e
     if (!rc)
         rc = sh_loop_run(loop, err);
     exec_fini(x);
+    sh_otlp_stop(otlp);
     sh_metrics_http_stop(http);
     sh_loop_free(loop);
     return rc;

@@ -3,6 +3,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/trace.h"
 #include "scheduler/explain.h"
 #include "scheduler/leader.h"
 #include "scheduler/sched.h"
@@ -74,6 +75,9 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
         break;
     case MSG_INFER_AGAIN:
         requests_on_again(s, a, &m->u.infer_again);
+        break;
+    case MSG_SPANS_WANTED:
+        sh_trace_wish_all(a->id, &m->u.spans_wanted);
         break;
     case MSG_JOB_EXPLAIN:
         on_explain(s, a, &m->u.job_explain);

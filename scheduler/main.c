@@ -59,6 +59,7 @@ static int serve_scheduler(const struct sched_conf *c, struct sh_err *err)
 {
     struct sh_loop *loop = NULL;
     struct sh_metrics_http *metrics = NULL;
+    struct sh_otlp *otlp = NULL;
     struct sched *s = NULL;
     int rc = await_schema(c, err);
 
@@ -67,6 +68,8 @@ static int serve_scheduler(const struct sched_conf *c, struct sh_err *err)
         rc = sh_loop_new(&loop, err);
     if (!rc) /* before any thread is started */
         rc = sh_loop_signals(loop, NULL, NULL, NULL, err);
+    if (!rc)
+        rc = sh_otlp_start(&c->otlp, "shunt-scheduler", c->name, &otlp, err);
     if (!rc && c->metrics_addr && c->metrics_addr[0])
         rc = sh_metrics_http_start('s', c->metrics_addr, &metrics, err);
     if (!rc)
@@ -79,6 +82,7 @@ static int serve_scheduler(const struct sched_conf *c, struct sh_err *err)
         rc = sh_loop_run(loop, err);
     }
     sched_free(s);
+    sh_otlp_stop(otlp);
     sh_metrics_http_stop(metrics);
     sh_loop_free(loop);
     return rc;

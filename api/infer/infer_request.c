@@ -8,6 +8,7 @@
 #include "api/infer/link.h"
 #include "api/infer/slo_count.h"
 #include "api/infer/stats.h"
+#include "api/infer/traced.h"
 #include "api/infer/v2.h"
 #include "api/request/front.h"
 #include "common/buf.h"
@@ -69,14 +70,17 @@ void infer_complete(struct infer *i, const struct infer_result *r)
         req_wake(wake);
 }
 
-static void trace_request(const struct infer *i, int rc, int64_t now)
+static void trace_request(struct infer *i, int rc, int64_t now)
 {
     static const char *const STAGES[] = {"body", "answer", "reply", NULL};
 
+    if (!i->rid) /* refused before it was open */
+        i->rid = link_new_rid(i->api->link);
     SH_TRACE(.name = "request", .track = "requests", .begin_ns = i->begin_ns, .end_ns = now,
              .api = link_api_id(i->api->link), .rid = i->rid, .rc = rc, .what = i->v->model,
              .id = i->id, .stages = STAGES,
              .stage_ends_ns = {i->body_ns ? i->body_ns : now, i->answer_ns ? i->answer_ns : now});
+    traced_end(i, rc, now - i->begin_ns);
 }
 
 /* May it speak for or against the version? A tenant with which the model is shared must not bring
@@ -311,6 +315,7 @@ int infer_begin(struct api_req *q, struct sh_err *err)
     i->begin_ns = q->start_ns;
     sh_strlcpy(i->tenant, q->tenant, sizeof(i->tenant));
     sh_strlcpy(i->id, q->request_id, sizeof(i->id));
+    traced_begin(q, i);
     rc = open_infer(q, i, err);
     if (rc && rc != API_AGAIN && i->v) /* refused before it began: counted all the same */
         infer_settle(i, rc);

@@ -255,6 +255,25 @@ static void run_hints(struct link *l)
         link__send(l, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = "reached"}});
 }
 
+/* To every executor: the scheduler knows where a request ran, and may be another one by now. */
+static void run_wishes(struct link *l)
+{
+    struct msg_span_wish rows[MSG_SPAN_WISHES];
+    struct sh_msg m = {.type = MSG_SPANS_WANTED};
+    size_t n;
+
+    pthread_mutex_lock(&l->lock);
+    n = l->n_wishes;
+    memcpy(rows, l->wishes, n * sizeof(rows[0]));
+    l->n_wishes = 0;
+    pthread_mutex_unlock(&l->lock);
+    if (n == 0)
+        return;
+    m.u.spans_wanted.rows = (struct sh_blob){rows, n * sizeof(rows[0])};
+    link__send(l, &m);
+    link__send_to_all(l, &m);
+}
+
 static void run_command(struct link *l, struct infer *i, unsigned what)
 {
     if (what == (CMD_OPEN | CMD_CANCEL)) { /* it never began: the scheduler need not hear of it */
@@ -338,7 +357,7 @@ int link_open(struct link *l, struct infer *i, struct sh_err *err)
 
     if (rc)
         return rc;
-    i->rid = atomic_fetch_add(&l->next_rid, 1);
+    i->rid = link_new_rid(l);
     i->link.is_late = i->body_bytes <= COMES_AT_ONCE;
     if (i->link.is_late) { /* no quota counts it yet: a tenant whose bodies stall takes no place */
         atomic_fetch_sub(&l->n_open, 1);
@@ -384,6 +403,19 @@ void link_hint(struct link *l, const char *what)
     sh_loop_wake(l->loop);
 }
 
+void link_want_spans(struct link *l, const struct msg_span_wish *w)
+{
+    bool has_room;
+
+    pthread_mutex_lock(&l->lock);
+    has_room = l->n_wishes < MSG_SPAN_WISHES;
+    if (has_room)
+        l->wishes[l->n_wishes++] = *w; /* the timer sends them */
+    pthread_mutex_unlock(&l->lock);
+    if (!has_room)
+        sh_metric_add(M_shunt_otlp_dropped_spans_total, SH_LABELS("full"), 1);
+}
+
 void link_hint_load(struct link *l, int64_t version_id)
 {
     pthread_mutex_lock(&l->lock);
@@ -391,6 +423,11 @@ void link_hint_load(struct link *l, int64_t version_id)
         l->loads[l->n_loads++] = version_id;
     pthread_mutex_unlock(&l->lock);
     sh_loop_wake(l->loop);
+}
+
+uint64_t link_new_rid(struct link *l)
+{
+    return atomic_fetch_add(&l->next_rid, 1);
 }
 
 uint64_t link_api_id(const struct link *l)
@@ -576,6 +613,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
     link__exec_sweep(l);
     link__ask_sweep(l, false);
     run_hints(l);
+    run_wishes(l);
     sh_metric_set(M_shunt_payload_bytes, SH_LABELS("used"), (double)slab_used(l->api->slab));
     sh_metric_set(M_shunt_payload_bytes, SH_LABELS("total"), (double)slab_bytes(l->api->slab));
 }

@@ -48,6 +48,9 @@ void link_ask(struct link *l, struct link_ask *a);
 /* Reports that "jobs" or "models" have changed in the database, or that it was "reached". Never
  * blocks. */
 void link_hint(struct link *l, const char *what);
+/* Any thread: tells the scheduler and the executors, soon. */
+void link_want_spans(struct link *l, const struct msg_span_wish *w);
+uint64_t link_new_rid(struct link *l);      /* any thread */
 uint64_t link_api_id(const struct link *l); /* names this API to the others */
 bool link_is_up(const struct link *l);      /* a leading scheduler said WELCOME */
 

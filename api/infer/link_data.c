@@ -256,6 +256,16 @@ void link__exec_sweep(struct link *l)
             remove_exec(l, l->execs[i]);
 }
 
+void link__send_to_all(struct link *l, const struct sh_msg *m)
+{
+    for (size_t k = 0; k < l->n_execs; k++) {
+        struct sh_wire *w = l->execs[k]->ready ? sh_link_wire(l->execs[k]->wire) : NULL;
+
+        if (w)
+            sh_wire_send(w, m, NULL);
+    }
+}
+
 void link__exec_free_all(struct link *l)
 {
     while (l->n_execs > 0) {

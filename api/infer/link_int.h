@@ -40,6 +40,8 @@ struct link {
     int64_t loads[LINK_MAX_LOADS]; /* versions of link_hint_load() */
     size_t n_loads;
     struct link_ask *new_asks;
+    struct msg_span_wish wishes[MSG_SPAN_WISHES]; /* of link_want_spans() */
+    size_t n_wishes;
     bool ended; /* the thread is gone: nobody takes commands */
     atomic_bool up, stop;
     atomic_int n_open;
@@ -74,6 +76,7 @@ void link__ask_sweep(struct link *l, bool all); /* those whose time is over, or 
 /* link_data.c: executors. */
 void link__exec_up(struct link *l, const struct msg_exec_up *m);
 void link__exec_sweep(struct link *l);
+void link__send_to_all(struct link *l, const struct sh_msg *m); /* those that are ready */
 void link__exec_free_all(struct link *l);
 /* The request was placed: a result of that executor that came before counts now. False: none. */
 bool link__take_early(struct link *l, struct infer *i);

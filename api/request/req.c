@@ -15,20 +15,29 @@
 #define PAGE_DEFAULT 100
 #define PAGE_MAX 1000
 #define TRACE_ID_LEN 32
+#define SPAN_ID_LEN 16
 
-/* The trace id of a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>". False: it is none. */
-static bool trace_id(const char *parent, char out[static TRACE_ID_LEN + 1])
+/* "00-<32 hex>-<16 hex>-<2 hex>"; later versions may have more behind that. What follows the
+ * trace's id only counts if it is right, too. */
+void req_read_trace(const char *parent, struct api_trace *out)
 {
     static const char HEX[] = "0123456789abcdef", NONE[] = "00000000000000000000000000000000";
-    const char *id = parent ? parent + 3 : NULL;
+    const char *id = parent ? parent + 3 : NULL, *span, *end;
 
+    *out = (struct api_trace){0};
     if (!parent || strspn(parent, HEX) != 2 || parent[2] != '-' || strncmp(parent, "ff", 2) == 0 ||
         strspn(id, HEX) != TRACE_ID_LEN || id[TRACE_ID_LEN] != '-' ||
         strncmp(id, NONE, TRACE_ID_LEN) == 0)
-        return false;
-    memcpy(out, id, TRACE_ID_LEN);
-    out[TRACE_ID_LEN] = '\0';
-    return true;
+        return;
+    memcpy(out->id, id, TRACE_ID_LEN);
+    span = id + TRACE_ID_LEN + 1;
+    end = span + SPAN_ID_LEN + 3;
+    if (strspn(span, HEX) != SPAN_ID_LEN || span[SPAN_ID_LEN] != '-' ||
+        strspn(span + SPAN_ID_LEN + 1, HEX) != 2 ||
+        (*end && (*end != '-' || strncmp(parent, "00", 2) == 0)))
+        return;
+    out->parent = strtoull(span, NULL, 16);
+    out->is_sampled = out->parent && sh_hex_digit(end[-1]) & 1;
 }
 
 /* A client's own id is taken over if it is plain, else that of its trace; else one is made: the
@@ -43,13 +52,15 @@ int req_make_id(struct api_req *q, struct sh_err *err)
         uint64_t count;
     } from;
     uint8_t made[SH_SHA256_BYTES];
+    struct api_trace trace;
     int rc;
 
     if (id && id[0] && strlen(id) <= 64 && strspn(id, PLAIN) == strlen(id)) {
         sh_strlcpy(q->request_id, id, sizeof(q->request_id));
         return SH_OK;
     }
-    if (trace_id(q->h.traceparent, q->request_id))
+    req_read_trace(q->h.traceparent, &trace);
+    if (sh_strlcpy(q->request_id, trace.id, sizeof(q->request_id)) && trace.id[0])
         return SH_OK;
     from.count = atomic_fetch_add(&q->api->n_request_ids, 1);
     memcpy(from.secret, q->api->request_secret, sizeof(from.secret));

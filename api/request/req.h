@@ -110,6 +110,13 @@ struct api_reply {
 #define API_MAX_PARAMS 4
 #define API_NO_RETRY (-1) /* for retry_after_ms: a retry does not help */
 
+/* A W3C traceparent: whose trace a request is part of. */
+struct api_trace {
+    char id[33];     /* 32 hexadecimal digits; "": it is of none */
+    uint64_t parent; /* the client's span; 0: none */
+    bool is_sampled; /* the client's spans are kept, so ours should be */
+};
+
 struct api_req {
     struct api *api;
     const struct api_front *front; /* that it came through */
@@ -166,6 +173,7 @@ int req_page(const struct api_req *q, struct req_page *out, struct sh_err *err);
 void req_reply_free(struct api_reply *r);
 
 /* Sets X-Request-ID: the client's, or one of ours. */
+void req_read_trace(const char *traceparent, struct api_trace *out); /* NULL: there is none */
 int req_make_id(struct api_req *q, struct sh_err *err);
 /* Largest body that this request may have, bytes. Its route must be set. */
 uint64_t req_max_body(const struct api_req *q);

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/shm.h"
+#include "common/trace.h"
 #include "common/units.h"
 #include "common/wire.h"
 #include "executor/requests/slabs.h"
@@ -190,6 +191,10 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         break;
     case MSG_DATA_END:
         rc = on_end(p, m->u.data_end.rid, &err);
+        break;
+    case MSG_SPANS_WANTED:
+        sh_trace_wish_all(p->api_id, &m->u.spans_wanted);
+        rc = SH_OK;
         break;
     default:
         rc = SH_FAIL(&err, SH_E_PROTO, "%s is no message for an executor's data port",

@@ -19,6 +19,7 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     STR(metrics_addr, "metrics-addr", "127.0.0.1:9102", 0,
         "address of /metrics and /healthz; empty: none"),
     STR(log_level, "log-level", "info", 0, "error, warn, info or debug"),
+    SH_OPTS_OTLP(struct sched_conf, otlp),
     SH_OPT_BOOL(struct sched_conf, migrate_only, "migrate-only", false, 0,
                 "apply migrations, then exit"),
     STR(migrations_dir, "migrations-dir", "migrations", 0, "folder of NNNN_name.sql"),

@@ -3,6 +3,7 @@
 #define SH_SCHEDULER_DECIDE_CONF_H
 
 #include "common/conf.h"
+#include "common/otlp.h"
 #include "common/wire_keys.h"
 
 #include <stdbool.h>
@@ -11,6 +12,7 @@
 struct sched_conf {
     char *listen, *db_url, *name, *metrics_addr, *log_level, *migrations_dir;
     struct sh_wire_key_conf link_key;
+    struct sh_otlp_conf otlp;
     bool migrate_only;
     int64_t tick_ms, poll_ms, full_look_ms, lease_ttl_ms, grace_ms;
     int64_t max_requests, max_model_requests, request_timeout_ms, margin_us, max_runs, busy_poll_us,

@@ -33,6 +33,9 @@ FOREIGN = {
     "Cluster": {"instances": None, "bootstrap": {"initdb"}, "storage": {"size"},
                 "resources": {"requests", "limits"}},
 }
+# Where spans may go, and nothing else.
+COLLECTOR = ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},
+             [{"protocol": "TCP", "port": 4318}])
 UNITS = {"shunt-api": "shunt-api.service", "shunt-scheduler": "shunt-scheduler.service",
          "shunt-executor": "shunt-executor@.service"}
 
@@ -247,6 +250,9 @@ class Manifests(Story):
                     names = {q["name"]: q["containerPort"] for c in containers([d]) for q in c.get("ports", [])}
                     for rule in p.get("egress", []):
                         for to in rule.get("to", []):
+                            if "podSelector" not in to:  # spans
+                                self.assertEqual((to, rule["ports"]), COLLECTOR)
+                                continue
                             out |= {(here, x["metadata"]["name"], q["port"]) for q in rule["ports"]
                                     for x in self.selected(docs, to["podSelector"])}
                     for rule in p.get("ingress", []):
