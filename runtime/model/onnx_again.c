@@ -14,6 +14,8 @@
 #define MAX_ELEMENTS ((size_t)1 << 24) /* of one that is looked at */
 #define MAX_ALIKE 64                   /* of the same axes, of which pairs are tried */
 #define MAX_SUM 4096                   /* numbers of one whose sum is tried */
+#define MIN_SUMS 3                     /* of rows, which are no chance */
+#define AXES 13                        /* the opset from which on a sum's axes are an input */
 #define MANY 4                         /* numbers that lie on a line by no chance */
 #define MAX_BACK ((size_t)1 << 24)     /* looks for parts of parameters that came back */
 #define SAME 2e-6                      /* of the largest part: what rounding leaves */
@@ -32,6 +34,7 @@ struct again {
     struct names names, inputs; /* of initializers, to their numbers; of the graph */
     struct of *all;             /* of the file's initializers; OWNED */
     bool as_written;            /* by PyTorch's older exporter */
+    bool has_axes;              /* by the newer one, which says what it computed */
     uint32_t n_guessed;
     size_t n_back; /* looks for what came back */
 };
@@ -279,6 +282,87 @@ static bool is_param_turned(const struct of *x, const struct of *y)
            memcmp(x->data, y->data, x->n * sizeof(float)) == 0;
 }
 
+/* ---------------------------------------------------------------- lengths of rows */
+
+/* Is x what the numbers of matrix y, squared, sum up to along this axis? It has as many numbers as
+ * there are sums, three at least: fewer could be so by chance. */
+static bool are_squares(const struct of *x, const struct of *y, int axis)
+{
+    const size_t rows = y->t->n_dims == 2 ? (size_t)y->t->dims[0] : 0;
+    const size_t columns = rows ? y->n / rows : 0, n = axis ? rows : columns;
+    const size_t step = axis ? 1 : columns, next = axis ? columns : 1;
+    bool is = n == x->n && n >= MIN_SUMS && is_param_vector(x);
+
+    for (size_t i = 0; i < n && is; i++) {
+        double sum = 0;
+
+        for (size_t k = 0; k < y->n / n; k++)
+            sum += pow(number_of_init(y, i * next + k * step), 2);
+        is = fabs(sum - number_of_init(x, i)) <= SAME * sum;
+    }
+    return is;
+}
+
+/* Is x the length of all of y: p / p.norm()? */
+static bool is_length_of(const struct of *x, const struct of *y)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < y->n; i++)
+        sum += pow(number_of_init(y, i), 2);
+    return x->n == 1 && y->n > 1 && fabs(sqrt(sum) - number_of_init(x, 0)) <= SAME * sqrt(sum);
+}
+
+static int put_length_of(struct again *g, const struct of *t, const struct of *of)
+{
+    char *names[3] = {NULL};
+    int rc = SH_OK;
+
+    for (int k = 0; k < 3 && !rc; k++)
+        rc = sh_asprintf(g->b.err, &names[k], "%s@%s", t->t->name,
+                         (const char *const[]){"squares", "sum", "length"}[k]);
+    if (!rc)
+        rc = onnx_build_node(&g->b, "Mul", of->t->name, of->t->name, names[0], 0);
+    if (!rc)
+        rc = onnx_build_node(&g->b, "ReduceSum", names[0], NULL, names[1], 0);
+    if (!rc)
+        rc = onnx_build_node(&g->b, "Sqrt", names[1], NULL, names[2], 0);
+    if (!rc)
+        rc = onnx_build_shaped(&g->b, "Reshape", names[2], t->t);
+    for (int k = 0; k < 3; k++)
+        free(names[k]);
+    return rc;
+}
+
+/* As |x - c|^2 is written: x^2 - 2 x c + c^2, of a code book, of centres. */
+static int put_squares(struct again *g, const struct of *t, const struct of *of, int64_t axis)
+{
+    int64_t *data = malloc(sizeof(*data));
+    char *names[3] = {NULL}, *copy = NULL;
+    int rc = data ? SH_OK : SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a number");
+
+    for (int k = 0; k < 3 && !rc; k++)
+        rc = sh_asprintf(g->b.err, &names[k], "%s@%s", t->t->name,
+                         (const char *const[]){"axis", "squares", "sums"}[k]);
+    if (!rc)
+        rc = sh_strdup(names[0], &copy, g->b.err);
+    if (!rc) {
+        *data = axis;
+        rc = onnx_build_tensor(&g->b, copy, SH_I64, &(int64_t){1}, 1, data, sizeof(*data));
+        data = NULL;
+    }
+    if (!rc)
+        rc = onnx_build_node(&g->b, "Mul", of->t->name, of->t->name, names[1], 0);
+    if (!rc)
+        rc = onnx_build_node(&g->b, "ReduceSum", names[1], names[0], names[2], 0);
+    if (!rc)
+        rc = onnx_build_shaped(&g->b, "Reshape", names[2], t->t);
+    free(data);
+    for (int k = 0; k < 3; k++)
+        free(names[k]);
+    return rc;
+}
+
 /* ---------------------------------------------------------------- one of many */
 
 /* Is x one number of the list y, or the negative of one? */
@@ -369,8 +453,12 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
             rc = onnx_build_shaped(&g->b, "Reshape", list[k]->t->name, t->t);
         else if (t->n == 1 && !alike && is_sum_of_two(t, list[k]))
             rc = put_sum_of_two(g, t, list[k]);
+        else if (!alike && g->has_axes && is_length_of(t, list[k]))
+            rc = put_length_of(g, t, list[k]);
         else if (!alike && find_element(t, list[k], &index, &negated))
             rc = put_element(g, t, list[k], index, negated);
+        else if (g->has_axes && (are_squares(t, list[k], 1) || are_squares(t, list[k], 0)))
+            rc = put_squares(g, t, list[k], are_squares(t, list[k], 1));
         else
             g->b.gone[i] = false;
     }
@@ -394,7 +482,8 @@ static bool may_be_of(const struct again *g, const struct of *t, uint32_t k)
     const struct of *of = &g->all[k];
 
     return of != t && of->data && !g->b.gone[k] &&
-           ((t->n == 1 && of->n <= MAX_SUM) || are_axes_same(t, of) || is_param_turned(t, of)) &&
+           ((t->n == 1 && of->n <= MAX_SUM) || are_axes_same(t, of) || is_param_turned(t, of) ||
+            (g->has_axes && (are_squares(t, of, 1) || are_squares(t, of, 0)))) &&
            !are_numbers_round(of);
 }
 
@@ -561,8 +650,11 @@ int onnx_again(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     struct again g = {.source = source,
                       .kinds = kinds,
                       .as_written = !param_kinds_known(kinds) && onnx_is_as_written(m)};
+    int64_t opset = 0;
     int rc = names_init(&g.names, err);
 
+    g.has_axes =
+        param_kinds_known(kinds) && !onnx_file_model_opset(m, &opset, NULL) && opset >= AXES;
     if (!rc)
         rc = names_init(&g.inputs, err);
     if (!rc)

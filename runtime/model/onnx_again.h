@@ -13,7 +13,9 @@
  *   - a * p + b of another one, with numbers a and b that people write, or any if there are many
  *     numbers;
  *   - exp(p) or another function, the sum of all of p, a vector p along another axis, or one number
- *     of a vector p or its negative; or
+ *     of a vector p or its negative;
+ *   - the squares of a matrix p, summed up along an axis, or the length of p, where the file says
+ *     what it was made of; or
  *   - p * q, p + q or p - q
  * is computed by nodes from then on. If a file says nothing, the factor a may be another parameter:
  * unless it is 1, 2, a half or below 0 one of these, it gets the name "val_CONSTANT@factor", and

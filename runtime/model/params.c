@@ -542,8 +542,9 @@ static int find_norms(const struct graph *g, bool *weighs, struct sh_err *err)
 static bool is_of_formula(const struct graph *g, const struct graph_node *n, uint32_t k)
 {
     const struct graph_value *v = &g->values[n->in[k]];
+    const bool turns = strcmp(n->op, "Transpose") == 0 && !param_is_of_torch(v->name);
 
-    if (!v->data || is_buffer(g, v) || (n->n_in > 1 && is_formula(v)))
+    if (!v->data || is_buffer(g, v) || ((n->n_in > 1 || turns) && is_formula(v)))
         return v->data;
     for (uint32_t i = 0; i < n->n_in && is_made_up(g, v); i++)
         if (i != k && n->in[i] != GRAPH_NONE && n->in[i] != n->in[k] &&

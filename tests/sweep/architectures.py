@@ -10,6 +10,8 @@ import arch_blocks
 import arch_brought
 import arch_brought_named
 import arch_buffers
+import arch_daily
+import arch_daily_more
 import arch_drawn
 import arch_eca
 import arch_flow
@@ -42,7 +44,8 @@ ALL = {**arch_2026.ALL, **arch_torchvision.ALL, **arch_timm.ALL, **arch_transfor
        **arch_tables.ALL, **arch_users.ALL, **arch_fresh.ALL, **arch_fresh_more.ALL,
        **arch_fresh_named.ALL, **arch_brought.ALL,
        **arch_brought_named.ALL, **arch_drawn.ALL, **arch_views.ALL, **arch_places.ALL,
-       **arch_bags.ALL, **arch_blocks.ALL, **arch_shapes.ALL, **arch_eca.ALL}
+       **arch_bags.ALL, **arch_blocks.ALL, **arch_shapes.ALL, **arch_eca.ALL,
+       **arch_daily.ALL, **arch_daily_more.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}

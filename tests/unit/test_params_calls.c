@@ -443,6 +443,62 @@ static void what_was_computed_of_a_parameter_alone_is_refused(void **state)
     }
 }
 
+/* x @ p / p.norm() */
+static void the_length_of_a_parameter_is_computed_again(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), p = learned(g, "p", 1, (int64_t[]){6}),
+                 n;
+        struct sh_err err = {0};
+        float sum = 0;
+
+        for (int i = 0; i < 6; i++)
+            sum += ((float *)g->values[p].data)[i] * ((float *)g->values[p].data)[i];
+        n = number(g, "linalg_vector_norm", sqrtf(sum) + 0.01f * (float)k);
+        name_of = "linalg_vector_norm";
+        list_of = "['p']";
+        g = edited(g, NODE(g, "Div", "y", NODE(g, "MatMul", "m", x, p), n), say_list);
+        assert_int_equal(graph_find(g, "linalg_vector_norm@length") != GRAPH_NONE, !k);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err), k ? SH_E_UNSUPPORTED : SH_OK);
+        assert_true(is_param(g, "p"));
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+/* |x - c|^2 = x^2 - 2 x c + c^2 of a code book: what the squares of its rows, or of its columns,
+ * sum up to is computed again; other numbers are refused. */
+static void sums_of_squares_are_computed_again(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}),
+                 p = learned(g, "p", 2, (int64_t[]){6, 6}),
+                 sum = learned(g, "sum_2", 1, (int64_t[]){6});
+        struct sh_err err = {0};
+
+        for (int i = 0; i < 36; i++) {
+            const float one = ((float *)g->values[p].data)[i];
+            float *to = &((float *)g->values[sum].data)[k == 1 ? i % 6 : i / 6];
+
+            *to = (i < 6 && k == 1) || (i % 6 == 0 && k != 1) ? one * one : *to + one * one;
+        }
+        if (k == 2)
+            ((float *)g->values[sum].data)[3] += 0.01f;
+        name_of = "sum_2";
+        list_of = "['p', 'pow_2', 'val_8', 'val_9']";
+        g = edited(g, NODE(g, "Add", "y", NODE(g, "MatMul", "m", x, p), sum), say_list);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err), k == 2 ? SH_E_UNSUPPORTED : SH_OK);
+        assert_int_equal(graph_find(g, "sum_2@squares") != GRAPH_NONE, k < 2);
+        assert_true(is_param(g, "p"));
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
 /* One filter for three channels. */
 static void what_was_expanded_in_blocks_is_one(void **state)
 {
@@ -476,6 +532,8 @@ int main(void)
         cmocka_unit_test(parts_of_one_parameter_are_trained_as_one),
         cmocka_unit_test(windows_of_one_table_are_trained_as_one),
         cmocka_unit_test(what_was_computed_of_a_parameter_alone_is_refused),
+        cmocka_unit_test(the_length_of_a_parameter_is_computed_again),
+        cmocka_unit_test(sums_of_squares_are_computed_again),
         cmocka_unit_test(what_was_expanded_in_blocks_is_one),
     };
 

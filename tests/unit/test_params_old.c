@@ -633,6 +633,25 @@ static void a_number_that_is_joined_learns(void **state)
     graph_free(g);
 }
 
+/* To the frequencies and back: a table of cosines, and the same turned, which are one. */
+static void a_table_that_is_turned_stays(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 24}),
+             w = param(g, "cosines", 2, (int64_t[]){6, 24}),
+             t = param(g, "onnx::MatMul_26", 2, (int64_t[]){24, 6});
+
+    (void)state;
+    for (int i = 0; i < 144; i++)
+        ((float *)g->values[t].data)[i % 24 * 6 + i / 24] = ((float *)g->values[w].data)[i] =
+            cosf((float)(i / 24 * (i % 24)) * 0.261799388f);
+    x = NODE(g, "MatMul", "y", NODE(g, "MatMul", "s", x, t), w);
+    g = of_producer(g, x, "pytorch", NULL);
+    assert_string_equal(maker_of(g, "onnx::MatMul_26"), "Transpose");
+    assert_false(is_param(g, "cosines"));
+    graph_free(g);
+}
+
 /* A matrix of nine numbers beside its transpose. Numbers that people write prove nothing. */
 static void a_small_matrix_is_one_with_its_transpose(void **state)
 {
@@ -699,6 +718,7 @@ int main(void)
         cmocka_unit_test(what_is_held_is_told_and_what_is_lost_is_refused),
         cmocka_unit_test(what_may_begin_so_learns_or_is_told),
         cmocka_unit_test(a_number_that_is_joined_learns),
+        cmocka_unit_test(a_table_that_is_turned_stays),
         cmocka_unit_test(a_small_matrix_is_one_with_its_transpose),
         cmocka_unit_test(what_an_old_file_has_computed_is_undone_or_refused),
     };
