@@ -24,15 +24,16 @@ static void detach_session(struct session *x, const char *why)
 static void cork(struct session *x)
 {
     struct sessions *ss = &x->sched->sessions;
+    struct session **first = &ss->corked[x->exec ? 0 : 1];
 
     if (!ss->corks || x->corked_at)
         return;
     sh_wire_cork(x->wire);
-    x->next_corked = ss->corked;
-    x->corked_at = &ss->corked;
+    x->next_corked = *first;
+    x->corked_at = first;
     if (x->next_corked)
         x->next_corked->corked_at = &x->next_corked;
-    ss->corked = x;
+    *first = x;
 }
 
 static void uncork(struct session *x)
@@ -102,10 +103,11 @@ void sessions_cork(struct sched *s)
 
 void sessions_uncork(struct sched *s)
 {
+    struct sessions *ss = &s->sessions;
     struct session *x;
 
-    s->sessions.corks = false;
-    while ((x = s->sessions.corked)) {
+    ss->corks = false;
+    while ((x = ss->corked[0] ? ss->corked[0] : ss->corked[1])) {
         uncork(x);
         sh_wire_uncork(x->wire);
     }

@@ -42,8 +42,8 @@ struct sessions {
     uint64_t last_serial;
     struct sh_listen *listen[SESSION_MAX_LISTEN]; /* OWNED */
     size_t n_listen;
-    bool corks;             /* between sessions_cork() and sessions_uncork() */
-    struct session *corked; /* list: those that were sent something since */
+    bool corks;                /* between sessions_cork() and sessions_uncork() */
+    struct session *corked[2]; /* lists of executors and of others: sent something since */
     int64_t warned_ns;
     uint64_t warned_left;
 };
@@ -56,7 +56,8 @@ void sessions_end_all(struct sched *s, const char *why);
 void sessions_fini(struct sched *s);
 void sessions_second(struct sched *s); /* once a second: keep-alive */
 
-/* Between the two, messages to a peer are held back and then go out together. */
+/* Between the two, messages to a peer are held back and then go out together; to executors first: a
+ * request waits for its run, and nobody for the word of where it is placed. */
 void sessions_cork(struct sched *s);
 void sessions_uncork(struct sched *s);
 

@@ -3,7 +3,7 @@
  * Without it: strangers or silent peers could keep connections from those that work, and one that
  * missed a message could go on as if it had heard everything. */
 /* uses: scheduler/peers/sessions.o scheduler/peers/turn.o scheduler/peers/executors.o tests/unit/sched_world.o libscheduler.a */
-/* link: -lpq */
+/* link: -lpq -Wl,--wrap=sh_wire_uncork */
 #include "tests/unit/sched_world.h"
 
 static struct peer x, a;
@@ -20,6 +20,19 @@ static int end(void **state)
     peer_close(&x);
     peer_close(&a);
     return world_end(state);
+}
+
+static const struct sh_wire *sent[8]; /* in this order */
+static size_t n_sent;
+
+void __real_sh_wire_uncork(struct sh_wire *wire);
+void __wrap_sh_wire_uncork(struct sh_wire *wire);
+
+void __wrap_sh_wire_uncork(struct sh_wire *wire)
+{
+    if (n_sent < SH_ARRAY_LEN(sent))
+        sent[n_sent++] = wire;
+    __real_sh_wire_uncork(wire);
 }
 
 static const struct sh_msg PONG = {.type = MSG_PONG};
@@ -310,6 +323,24 @@ static void addresses_are_checked_one_by_one(void **state)
     }
 }
 
+/* The request waits for its executor, and nobody for the word of where it is. */
+static void an_executor_gets_its_work_before_the_api_hears_of_it(void **state)
+{
+    const struct exec *e;
+
+    (void)state;
+    world_lead();
+    e = exec_up(&x, "x");
+    model_ready(&x, 1);
+    api_hello(&a, 7);
+    n_sent = 0;
+    infer_open(&a, 1, 1, false);
+    hear(&x, MSG_PREPARE);
+    hear(&a, MSG_INFER_PLACED);
+    assert_int_equal(n_sent, 2);
+    assert_ptr_equal(sent[0], e->session->wire);
+}
+
 /* ------------------------------------------------------------------ who does not lead */
 
 static void who_lost_the_lease_tells_everybody_and_writes_nothing(void **state)
@@ -351,6 +382,7 @@ int main(void)
         TEST(what_is_not_for_a_scheduler_ends_the_session),
         TEST(apis_are_told_of_executors),
         TEST(an_executor_is_told_once_of_each_tenants_memory),
+        TEST(an_executor_gets_its_work_before_the_api_hears_of_it),
         cmocka_unit_test(addresses_are_checked_one_by_one),
         TEST(who_lost_the_lease_tells_everybody_and_writes_nothing),
     };
