@@ -74,7 +74,6 @@ static bool matches_uri(const char *pattern, const struct uri *u, const char **p
 {
     size_t seg = 0, n_params = 0;
 
-    memset(params, 0, API_MAX_PARAMS * sizeof(*params));
     for (const char *p = pattern; *p; seg++) {
         const char *have = seg < u->n_segments ? u->segments[seg] : NULL;
 
@@ -92,6 +91,8 @@ static bool matches_uri(const char *pattern, const struct uri *u, const char **p
         if (*have || (*p && *p != '/'))
             return false;
     }
+    for (; n_params < API_MAX_PARAMS; n_params++)
+        params[n_params] = NULL;
     return seg == u->n_segments;
 }
 
@@ -110,22 +111,25 @@ int route_find(const char *method, const struct uri *u, const struct api_route *
 {
     const char *want = strcmp(method, "HEAD") == 0 ? "GET" : method;
     const char *tried[API_MAX_PARAMS];
+    const char first = u->n_segments ? u->segments[0][0] : '\0';
     const struct api_route *other = NULL;
 
+    /* Few get as far as matches_uri(). No path begins with a {}. */
     allow[0] = '\0';
     for (size_t i = 0; i < API_N_ROUTES; i++) {
         const struct api_route *r = &API_ROUTES[i];
 
-        if (!matches_uri(r->path, u, tried))
+        if (r->path[1] != first || strcmp(r->method, want) != 0 || !matches_uri(r->path, u, tried))
             continue;
-        if (strcmp(r->method, want) == 0) {
-            *out = r;
-            memcpy(params, tried, sizeof(tried));
-            allow[0] = '\0';
-            return SH_OK;
-        }
-        other = r;
-        allow_add(allow, r->method);
+        *out = r;
+        memcpy(params, tried, sizeof(tried));
+        return SH_OK;
+    }
+    for (size_t i = 0; i < API_N_ROUTES; i++) {
+        if (!matches_uri(API_ROUTES[i].path, u, tried))
+            continue;
+        other = &API_ROUTES[i];
+        allow_add(allow, other->method);
     }
     if (!other)
         return SH_FAIL(err, SH_E_NOTFOUND, "there is nothing at this URL; see /openapi.json");

@@ -77,12 +77,19 @@ int sh_buf_puts(struct sh_buf *b, const char *s, struct sh_err *err)
 
 int sh_buf_printf(struct sh_buf *b, struct sh_err *err, const char *fmt, ...)
 {
+    const size_t left = b->cap - b->len; /* as a rule enough: then the text is made once */
     va_list ap;
     int n, rc;
 
     va_start(ap, fmt);
-    n = vsnprintf(NULL, 0, fmt, ap);
+    n = vsnprintf(left ? b->data + b->len : NULL, left, fmt, ap);
     va_end(ap);
+    if (n >= 0 && (size_t)n < left) {
+        b->len += (size_t)n;
+        return SH_OK;
+    }
+    if (left)
+        b->data[b->len] = '\0'; /* nothing of what did not fit */
     if (n < 0)
         return SH_FAIL(err, SH_E_BUG, "could not format text");
     rc = make_buf_room(b, (size_t)n, err);
@@ -93,6 +100,20 @@ int sh_buf_printf(struct sh_buf *b, struct sh_err *err, const char *fmt, ...)
     va_end(ap);
     b->len += (size_t)n;
     return SH_OK;
+}
+
+char *sh_put_decimal(char *at, uint64_t n, unsigned min_digits)
+{
+    char digits[20];
+    unsigned len = 0;
+
+    while (n > 0 || len < min_digits) {
+        digits[len++] = (char)('0' + n % 10);
+        n /= 10;
+    }
+    while (len > 0)
+        *at++ = digits[--len];
+    return at;
 }
 
 int sh_buf_escape(struct sh_buf *b, const char *s, const char *plain, struct sh_err *err)

@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct sh_buf {
     char *data; /* OWNED; always NUL-terminated when not NULL */
@@ -19,6 +20,9 @@ int sh_buf_append(struct sh_buf *b, const void *p, size_t n, struct sh_err *err)
 int sh_buf_puts(struct sh_buf *b, const char *s, struct sh_err *err);
 int sh_buf_printf(struct sh_buf *b, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* Writes n in decimal, with zeros before it up to min_digits (at most 20) and no NUL; returns the
+ * end. For what each request prints: printf() takes ten times as long. */
+char *sh_put_decimal(char *at, uint64_t n, unsigned min_digits);
 /* Appends s, percent-encoding all but letters, digits and the characters in plain. */
 int sh_buf_escape(struct sh_buf *b, const char *s, const char *plain, struct sh_err *err);
 /* Makes room for n more bytes and returns where to write them; add to len yourself. */

@@ -12,8 +12,14 @@ static bool is(const char *name, size_t len, const char *want)
 /* RFC 9110 "token": anything else in a name is a trick with blanks or separators. */
 static bool is_token(const char *s, size_t len)
 {
+    static const bool IS_SEPARATOR[0x7f] = {
+        ['"'] = true, ['('] = true, [')'] = true, [','] = true,  ['/'] = true, [':'] = true,
+        [';'] = true, ['<'] = true, ['='] = true, ['>'] = true,  ['?'] = true, ['@'] = true,
+        ['['] = true, [']'] = true, ['{'] = true, ['\\'] = true, ['}'] = true,
+    };
+
     for (size_t i = 0; i < len; i++)
-        if (s[i] <= ' ' || s[i] == 0x7f || strchr("\"(),/:;<=>?@[\\]{}", s[i]))
+        if (s[i] <= ' ' || s[i] >= 0x7f || IS_SEPARATOR[(unsigned char)s[i]])
             return false;
     return len > 0;
 }

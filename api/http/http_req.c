@@ -141,30 +141,33 @@ void http_on_done(void *cls, struct MHD_Connection *conn, void **con_cls,
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    size_t name_len, const char *value, size_t value_len)
 {
+#define NAMED(name) (name), sizeof(name) - 1
     static const struct {
         const char *name;
+        size_t len;
         size_t offset;
         bool is_list; /* that may come in several lines: the first counts, none has to */
     } WANTED[] = {
-        {"Authorization", offsetof(struct api_headers, authorization)},
-        {"If-Match", offsetof(struct api_headers, if_match)},
-        {"Idempotency-Key", offsetof(struct api_headers, idempotency_key)},
-        {"Content-Digest", offsetof(struct api_headers, content_digest)},
-        {"Content-Type", offsetof(struct api_headers, content_type)},
-        {"Content-Encoding", offsetof(struct api_headers, content_encoding)},
-        {"Inference-Header-Content-Length", offsetof(struct api_headers, infer_header_len)},
-        {"Shunt-Session", offsetof(struct api_headers, session)},
-        {"X-Request-ID", offsetof(struct api_headers, request_id)},
-        {"traceparent", offsetof(struct api_headers, traceparent), true},
-        {"Accept", offsetof(struct api_headers, accept), true},
-        {"Accept-Encoding", offsetof(struct api_headers, accept_encoding), true},
-        {"Origin", offsetof(struct api_headers, origin)},
-        {"Last-Event-ID", offsetof(struct api_headers, last_event_id)},
-        {"Range", offsetof(struct api_headers, range)},
-        {"If-Range", offsetof(struct api_headers, if_range)},
-        {"If-None-Match", offsetof(struct api_headers, if_none_match), true},
-        {"Content-Range", offsetof(struct api_headers, content_range)},
+        {NAMED("Authorization"), offsetof(struct api_headers, authorization)},
+        {NAMED("If-Match"), offsetof(struct api_headers, if_match)},
+        {NAMED("Idempotency-Key"), offsetof(struct api_headers, idempotency_key)},
+        {NAMED("Content-Digest"), offsetof(struct api_headers, content_digest)},
+        {NAMED("Content-Type"), offsetof(struct api_headers, content_type)},
+        {NAMED("Content-Encoding"), offsetof(struct api_headers, content_encoding)},
+        {NAMED("Inference-Header-Content-Length"), offsetof(struct api_headers, infer_header_len)},
+        {NAMED("Shunt-Session"), offsetof(struct api_headers, session)},
+        {NAMED("X-Request-ID"), offsetof(struct api_headers, request_id)},
+        {NAMED("traceparent"), offsetof(struct api_headers, traceparent), true},
+        {NAMED("Accept"), offsetof(struct api_headers, accept), true},
+        {NAMED("Accept-Encoding"), offsetof(struct api_headers, accept_encoding), true},
+        {NAMED("Origin"), offsetof(struct api_headers, origin)},
+        {NAMED("Last-Event-ID"), offsetof(struct api_headers, last_event_id)},
+        {NAMED("Range"), offsetof(struct api_headers, range)},
+        {NAMED("If-Range"), offsetof(struct api_headers, if_range)},
+        {NAMED("If-None-Match"), offsetof(struct api_headers, if_none_match), true},
+        {NAMED("Content-Range"), offsetof(struct api_headers, content_range)},
     };
+#undef NAMED
     struct http_req *r = cls;
 
     (void)kind;
@@ -173,7 +176,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     for (size_t i = 0; value && i < SH_ARRAY_LEN(WANTED); i++) {
         const char **at = (const char **)((char *)&r->q.h + WANTED[i].offset);
 
-        if (strcasecmp(name, WANTED[i].name) != 0)
+        if (name_len != WANTED[i].len || strcasecmp(name, WANTED[i].name) != 0)
             continue;
         if (*at && !r->twice && !WANTED[i].is_list)
             r->twice = WANTED[i].name;

@@ -121,6 +121,17 @@ static int append_real(const struct cat_tensor *t, double v, int digits, size_t 
     return sh_buf_printf(out, err, "%.*g", digits, v);
 }
 
+static int append_whole(int64_t v, struct sh_buf *out, struct sh_err *err)
+{
+    char text[24];
+    char *at = text;
+
+    if (v < 0)
+        *at++ = '-';
+    at = sh_put_decimal(at, v < 0 ? -(uint64_t)v : (uint64_t)v, 1);
+    return sh_buf_append(out, text, (size_t)(at - text), err);
+}
+
 static int append_number(const struct cat_tensor *t, const char *src, size_t i, struct sh_buf *out,
                          struct sh_err *err)
 {
@@ -152,8 +163,7 @@ static int append_number(const struct cat_tensor *t, const char *src, size_t i, 
     default:
         memcpy(&u, src + i * bytes, bytes);
         /* Sign extension of the narrow number. */
-        return sh_buf_printf(out, err, "%" PRId64,
-                             (int64_t)(u << (64 - 8 * bytes)) >> (64 - 8 * bytes));
+        return append_whole((int64_t)(u << (64 - 8 * bytes)) >> (64 - 8 * bytes), out, err);
     }
 }
 
@@ -171,14 +181,32 @@ int tensor_to_json(const struct cat_tensor *t, const void *src, size_t n, struct
     return rc ? rc : sh_buf_append(out, "]", 1, err);
 }
 
+/* In JSON it stands for itself. */
+static bool is_plain(const char *s)
+{
+    for (; *s; s++)
+        if (*s < ' ' || *s > '~' || *s == '"' || *s == '\\')
+            return false;
+    return true;
+}
+
 /* A JSON string with its quotes. */
 static int append_string(const char *s, struct sh_buf *out, struct sh_err *err)
 {
-    json_t *j = json_string(s);
-    char *text = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
-    int rc = text ? sh_buf_puts(out, text, err)
-                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
+    json_t *j = NULL;
+    char *text = NULL;
+    int rc;
 
+    if (is_plain(s)) { /* nearly all names */
+        rc = sh_buf_append(out, "\"", 1, err);
+        if (!rc)
+            rc = sh_buf_puts(out, s, err);
+        return rc ? rc : sh_buf_append(out, "\"", 1, err);
+    }
+    j = json_string(s);
+    text = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
+    rc = text ? sh_buf_puts(out, text, err)
+              : SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     free(text);
     json_decref(j);
     return rc;
@@ -203,11 +231,24 @@ static int append_output(const struct cat_version *v, const struct infer_plan *p
     if (!rc)
         rc = append_string(t->name, out, err);
     if (!rc)
-        rc = sh_buf_printf(out, err, ",\"datatype\":\"%s\",\"shape\":[", sh_dtype_v2(t->dtype));
-    for (size_t i = 0; !rc && i < t->rank; i++)
-        rc = sh_buf_printf(out, err, "%s%" PRId64, i ? "," : "", dims[i]);
-    if (!rc && o->binary)
-        rc = sh_buf_printf(out, err, "],\"parameters\":{\"binary_data_size\":%zu}}", bytes);
+        rc = sh_buf_puts(out, ",\"datatype\":\"", err);
+    if (!rc)
+        rc = sh_buf_puts(out, sh_dtype_v2(t->dtype), err);
+    if (!rc)
+        rc = sh_buf_puts(out, "\",\"shape\":[", err);
+    for (size_t i = 0; !rc && i < t->rank; i++) {
+        if (i)
+            rc = sh_buf_append(out, ",", 1, err);
+        if (!rc)
+            rc = append_whole(dims[i], out, err);
+    }
+    if (!rc && o->binary) {
+        rc = sh_buf_puts(out, "],\"parameters\":{\"binary_data_size\":", err);
+        if (!rc)
+            rc = append_whole((int64_t)bytes, out, err);
+        if (!rc)
+            rc = sh_buf_puts(out, "}}", err);
+    }
     if (!rc && o->shm.region) {
         rc = sh_buf_puts(out, "],\"parameters\":{\"shared_memory_region\":", err);
         if (!rc)
@@ -235,7 +276,11 @@ int plan_reply(const struct cat_version *v, const struct infer_plan *p, const ch
     if (!rc)
         rc = append_string(v->model, head, err);
     if (!rc)
-        rc = sh_buf_printf(head, err, ",\"model_version\":\"%" PRId64 "\"", v->version);
+        rc = sh_buf_puts(head, ",\"model_version\":\"", err);
+    if (!rc)
+        rc = append_whole(v->version, head, err);
+    if (!rc)
+        rc = sh_buf_append(head, "\"", 1, err);
     if (!rc && p->id) {
         rc = sh_buf_puts(head, ",\"id\":", err);
         if (!rc)

@@ -509,25 +509,32 @@ static size_t json_output_bytes(const struct infer *i)
     return n;
 }
 
+static char *put_ms(char *at, const char *name, int64_t ns)
+{
+    const uint64_t us = ((uint64_t)SH_MAX(ns, INT64_C(0)) + 500) / 1000;
+
+    at = sh_put_decimal(stpcpy(at, name), us / 1000, 1);
+    *at++ = '.';
+    return sh_put_decimal(at, us % 1000, 3);
+}
+
 /* ms. The executor's: queue, copy, compute, and total, which has a little more. Ours: body, from
  * the request's first line to the body's end; answer, from there to the result, so that answer less
  * total is the way to the executor and back. compile: how long it waited for its shape to
  * be compiled, before it was sent to the executor; only where it did. */
-static void print_timing(const struct infer *i, char *out, size_t size)
+static void print_timing(const struct infer *i, char out[static API_TIMING])
 {
     const struct infer_result *r = &i->result;
+    char *at = put_ms(out, "queue;dur=", r->queue_ns);
 
-    snprintf(out, size,
-             "queue;dur=%.3f, copy;dur=%.3f, compute;dur=%.3f, total;dur=%.3f, body;dur=%.3f, "
-             "answer;dur=%.3f",
-             (double)r->queue_ns / 1e6, (double)r->copy_ns / 1e6, (double)r->compute_ns / 1e6,
-             (double)r->total_ns / 1e6, (double)(i->body_ns - i->begin_ns) / 1e6,
-             (double)(i->answer_ns - i->body_ns) / 1e6);
-    if (r->compile_ns > 0) {
-        size_t n = strlen(out);
-
-        snprintf(out + n, size - n, ", compile;dur=%.3f", (double)r->compile_ns / 1e6);
-    }
+    at = put_ms(at, ", copy;dur=", r->copy_ns);
+    at = put_ms(at, ", compute;dur=", r->compute_ns);
+    at = put_ms(at, ", total;dur=", r->total_ns);
+    at = put_ms(at, ", body;dur=", i->body_ns - i->begin_ns);
+    at = put_ms(at, ", answer;dur=", i->answer_ns - i->body_ns);
+    if (r->compile_ns > 0)
+        at = put_ms(at, ", compile;dur=", r->compile_ns);
+    *at = '\0';
 }
 
 static int write_regions(const struct infer *i, const char *outputs, struct sh_err *err)
@@ -573,7 +580,7 @@ static int reply_with_result(struct api_req *q, struct infer *i, struct sh_err *
             p->parts[p->n_parts++] = (struct iovec){(void *)(outputs + i->plan.out_off[index]),
                                                     i->plan.out_bytes[index]};
     }
-    print_timing(i, p->timing, sizeof(p->timing));
+    print_timing(i, p->timing);
     p->head_len = head.len;
     p->head = sh_buf_take(&head);
     sh_buf_fini(&head);

@@ -76,6 +76,8 @@ struct api_stream {
     void *owner;
 };
 
+#define API_TIMING 224 /* seven names and times, the longest of 17 bytes */
+
 struct api_reply {
     int status;                   /* 0: 200, or the status of the failure's code */
     json_t *body;                 /* OWNED */
@@ -95,7 +97,7 @@ struct api_reply {
     struct api_file file;
     char etag[72], content_range[80]; /* for a file; "": none */
     char rate[48], rate_policy[48];   /* header fields; "": no such limit */
-    char timing[224];                 /* Server-Timing, for inference */
+    char timing[API_TIMING];          /* Server-Timing, for inference */
     /* Raw reply: a head, then parts of the slab. release(owner) frees them. */
     char *head; /* OWNED, free() */
     size_t head_len;
