@@ -82,8 +82,25 @@ static void on_wake(struct sh_loop *l, void *arg)
 
 static void on_tick(struct sh_loop *l, void *arg)
 {
+    struct grpc_thread *t = arg;
+
     (void)l;
-    conn_sweep(arg);
+    if (t->rests && t->listener && !sh_io_set(t->listener, SH_IO_READ, NULL))
+        t->rests = false;
+    conn_sweep(t);
+}
+
+/* Nothing can be accepted now, and who waits to be would wake us all the time. */
+static void rest_from_accepting(struct grpc_thread *t)
+{
+    struct peers *peers = &t->g->api->peers;
+
+    if (sh_io_set(t->listener, 0, NULL))
+        return;
+    t->rests = true;
+    pthread_mutex_lock(&peers->lock);
+    peer_make_room(&t->g->room, NULL, 0); /* whose descriptor is free then */
+    pthread_mutex_unlock(&peers->lock);
 }
 
 /* All threads listen on one socket; whoever is first takes a connection and keeps it. */
@@ -96,6 +113,8 @@ static void on_connect(struct sh_loop *l, int fd, unsigned events, void *arg)
         socklen_t len = sizeof(from);
         int conn = accept4(fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+        if (conn < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+            rest_from_accepting(arg);
         if (conn < 0)
             return;
         conn_accept(arg, conn, (const struct sockaddr *)&from);

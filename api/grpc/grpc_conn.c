@@ -35,6 +35,7 @@
 #define FLUSHES_AT_ONCE 16u
 #define OUT_MANY ((size_t)256 << 10)
 #define OUT_MAX ((size_t)1 << 20)
+#define CUT_AHEAD 64u /* more than can have a place may be on their way out */
 #define RECORD ((size_t)16 << 10)
 
 static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg);
@@ -105,7 +106,8 @@ static bool take_place(struct grpc_conn *c)
     bool ok;
 
     pthread_mutex_lock(&peers->lock);
-    ok = peer_has_room(room) || (room->n / 2 < room->max && peer_make_room(room, NULL, 0));
+    ok = peer_has_room(room) ||
+         (room->n_cut < room->max + CUT_AHEAD && peer_make_room(room, NULL, 0));
     if (ok) {
         peer_open(&c->peer);
         sh_metric_set(M_shunt_grpc_connections, NULL, (double)room->n);

@@ -56,6 +56,7 @@ struct grpc_thread {
     struct sh_timer *tick;
     pthread_t id;
     bool has_thread, leaves;
+    bool rests;              /* there are no descriptors: it accepts again at the next tick */
     struct grpc_conns conns; /* the oldest first */
     pthread_mutex_t lock;    /* woken */
     struct grpc_call *woken;

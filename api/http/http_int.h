@@ -53,6 +53,7 @@ struct http_thread { /* a thread and the library's daemon that it runs; its own,
     bool has_left;     /* no longer listens */
     bool polls;        /* is counted in http.n_polling */
     bool was_called;   /* the library called us in this turn */
+    bool is_out;       /* it could not accept: there are no descriptors */
     int wake_fd;       /* in the library's epoll set; -1: none */
     atomic_bool rests; /* asleep, or about to be: whoever resumes must wake it */
     int64_t awake_until_ns;

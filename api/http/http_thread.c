@@ -80,6 +80,8 @@ static void on_library_log(void *cls, const char *fmt, va_list ap)
 
     if (strstr(fmt, "Content-Length"))
         http_on_bad_length(cls);
+    if (strstr(fmt, "limit at FIRST connection"))
+        ((struct http_thread *)cls)->is_out = true;
     vsnprintf(text, sizeof(text), fmt, ap);
     text[strcspn(text, "\n")] = '\0';
     SH_DEBUG("http.library", "msg=\"%s\"", sh_log_quote(text, safe, sizeof(safe)));
@@ -140,6 +142,10 @@ static void turn_daemon(struct http_thread *t)
     t->was_called = false;
     done = MHD_run_wait(t->daemon, poll_now ? 0 : -1);
     drop_admitted(t);
+    if (t->is_out) { /* who waits to be accepted would wake it all the time */
+        t->is_out = false;
+        poll(NULL, 0, NAP_MS);
+    }
     if (done != MHD_YES || is_stuck(t)) {
         struct pollfd p = {.fd = events_fd(t), .events = POLLIN};
 
