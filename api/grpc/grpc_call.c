@@ -284,6 +284,8 @@ static int check_call_key(struct grpc_call *c)
 {
     int rc = stage_run(&c->stage, c->t->g->steps->auth, true, c->q.api->ctl);
 
+    if (!rc)
+        stream_known(c->s, c->q.tenant);
     return rc || !c->q.who.key_id[0] ? rc : conn_claim(c->s->c, &c->q.who, &c->err);
 }
 

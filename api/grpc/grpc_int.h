@@ -116,6 +116,8 @@ struct grpc_stream {
     const struct grpc_method *method;
     int64_t begin_ns, deadline_ns; /* 0: none */
     struct sh_buf held;            /* data that the call does not take yet, within the window */
+    struct slab_count held_count;  /* as much, in the share of: */
+    char tenant[64];               /* "": not known yet */
     bool is_begun;                 /* its headers are complete */
     bool got_end;                  /* the client sends no more */
     bool answered;                 /* headers were sent */
@@ -184,7 +186,8 @@ struct grpc_stream *stream_new(struct grpc_conn *c, int32_t id);
 void stream_del(struct grpc_stream *s);
 void stream_begin(struct grpc_stream *s); /* its headers are complete */
 void stream_data(struct grpc_stream *s, const void *data, size_t n);
-void stream_pump(struct grpc_stream *s); /* goes on as far as it can */
+void stream_pump(struct grpc_stream *s);                      /* goes on as far as it can */
+void stream_known(struct grpc_stream *s, const char *tenant); /* whose it is */
 /* Ends it; the call, if it is there, gives the rest of the trailers. */
 void stream_fail(struct grpc_stream *s, int rc, int http, const char *msg);
 void stream_sent(struct grpc_stream *s); /* its answer has gone to the library */

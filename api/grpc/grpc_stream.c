@@ -1,7 +1,8 @@
 /* grpc_stream.c - a stream: takes messages one by one, and answers each before it takes the next.
  *
  * What a client sends meanwhile waits in `held`, which the stream's window limits; the window opens
- * when the data is taken. So who sends faster than we answer has to wait.
+ * when the data is taken. So who sends faster than we answer has to wait. What waits counts in the
+ * share of payload memory that the stream's tenant has: many streams have many windows.
  */
 #include "api/api.h"
 #include "api/grpc/grpc_int.h"
@@ -16,6 +17,8 @@
 
 #define MAX_MESSAGE_TEXT ((size_t)4 << 10)
 #define FIRST_WINDOW 65535u
+#define MAX_HELD ((size_t)GRPC_STREAM_WINDOW + FIRST_WINDOW)
+#define KEPT_BYTES ((size_t)16 << 10)
 
 /* ---------------------------------------------------------------- life */
 
@@ -28,7 +31,7 @@ struct grpc_stream *stream_new(struct grpc_conn *c, int32_t id)
     s->c = c;
     s->id = id;
     s->begin_ns = sh_clock_ns();
-    sh_buf_init(&s->held, (size_t)GRPC_STREAM_WINDOW + FIRST_WINDOW);
+    sh_buf_init(&s->held, MAX_HELD);
     sh_buf_init(&s->message, MAX_MESSAGE_TEXT);
     LIST_INSERT_HEAD(&c->streams, s, of_conn);
     c->n_streams++;
@@ -44,6 +47,33 @@ void out_fini(struct grpc_out *o)
     *o = (struct grpc_out){.n = 0};
 }
 
+/* What was sent ahead is given back as the call takes it. */
+static void count_held(struct grpc_stream *s)
+{
+    if (s->held.len < s->held_count.bytes)
+        slab_count(s->c->t->g->api->slab, &s->held_count, s->tenant, s->held.len, NULL);
+    if (s->held.len == 0 && s->held.cap > KEPT_BYTES) { /* it may wait for the next one for long */
+        sh_buf_fini(&s->held);
+        sh_buf_init(&s->held, MAX_HELD);
+    }
+}
+
+static void drop_held(struct grpc_stream *s)
+{
+    if (s->held.len > 0)
+        nghttp2_session_consume_connection(s->c->session, s->held.len);
+    sh_buf_reset(&s->held);
+    count_held(s);
+}
+
+void stream_known(struct grpc_stream *s, const char *tenant)
+{
+    if (strcmp(s->tenant, tenant) == 0)
+        return;
+    slab_count(s->c->t->g->api->slab, &s->held_count, s->tenant, 0, NULL);
+    sh_strlcpy(s->tenant, tenant, sizeof(s->tenant));
+}
+
 void stream_del(struct grpc_stream *s)
 {
     if (s->call && s->call->settled)
@@ -51,8 +81,7 @@ void stream_del(struct grpc_stream *s)
     else if (s->call)
         call_abandon(s->call);
     out_fini(&s->out);
-    if (s->held.len > 0)
-        nghttp2_session_consume_connection(s->c->session, s->held.len);
+    drop_held(s);
     for (size_t i = 0; i < GRPC_N_HEADS; i++)
         free(s->head[i]);
     free(s->problem);
@@ -93,6 +122,7 @@ void stream_fail(struct grpc_stream *s, int rc, int http, const char *msg)
         call_free(s->call);
         s->call = NULL;
     }
+    drop_held(s); /* nobody wants it any more */
     s->rc = rc;
     s->status = grpc_status_of(rc, http);
     h2_end(s);
@@ -214,6 +244,7 @@ static int take_held(struct grpc_stream *s, bool *moved)
         memmove(s->held.data, s->held.data + taken, s->held.len - taken);
         s->held.len -= taken;
         nghttp2_session_consume(s->c->session, s->id, taken);
+        count_held(s);
         *moved = true;
     }
     if (!rc && !s->is_wide && frames_has_size(&c->frames) && c->frames.bytes > FIRST_WINDOW / 2) {
@@ -280,6 +311,9 @@ void stream_pump(struct grpc_stream *s)
 
 void stream_data(struct grpc_stream *s, const void *data, size_t n)
 {
+    struct sh_err err = {0};
+    int rc;
+
     if (s->ending) { /* nobody wants it any more */
         nghttp2_session_consume(s->c->session, s->id, n);
         return;
@@ -290,6 +324,12 @@ void stream_data(struct grpc_stream *s, const void *data, size_t n)
         return;
     }
     stream_pump(s);
+    /* Until a key was seen, a connection has a small window for all that its streams may hold. */
+    if (!s->tenant[0] || s->held.len <= s->held_count.bytes)
+        return;
+    rc = slab_count(s->c->t->g->api->slab, &s->held_count, s->tenant, s->held.len, &err);
+    if (rc)
+        stream_fail(s, rc, 0, err.msg);
 }
 
 /* ---------------------------------------------------------------- the beginning */

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct holder { /* a tenant that holds a slot; gone with its last one */
-    struct holder *next;
+struct slab_holder { /* a tenant that holds a slot; gone with its last one */
+    struct slab_holder *next;
     size_t used;
     char tenant[];
 };
 
 struct range {
-    struct slab_slot slot; /* first: a slot is its range */
-    size_t len;            /* multiple of SLAB_ALIGN */
-    struct holder *holder; /* NULL: free */
+    struct slab_slot slot;      /* first: a slot is its range */
+    size_t len;                 /* multiple of SLAB_ALIGN */
+    struct slab_holder *holder; /* NULL: free */
     struct range *prev, *next;
 };
 
@@ -25,7 +25,7 @@ struct slab {
     pthread_mutex_t lock; /* the lists and the sums */
     struct sh_shm shm;
     struct range *first;
-    struct holder *holders;
+    struct slab_holder *holders;
     size_t used, share;
 };
 
@@ -60,7 +60,7 @@ void slab_free(struct slab *s)
         next = r->next;
         free(r);
     }
-    for (struct holder *h = s->holders, *next; h; h = next) {
+    for (struct slab_holder *h = s->holders, *next; h; h = next) {
         next = h->next;
         free(h);
     }
@@ -92,10 +92,10 @@ static bool split_range(struct range *r, size_t len)
 }
 
 /* The tenant's entry, made where there is none; NULL: no memory. */
-static struct holder *holder_of(struct slab *s, const char *tenant)
+static struct slab_holder *holder_of(struct slab *s, const char *tenant)
 {
     size_t len = strlen(tenant) + 1;
-    struct holder *h = s->holders;
+    struct slab_holder *h = s->holders;
 
     while (h && strcmp(h->tenant, tenant) != 0)
         h = h->next;
@@ -110,9 +110,9 @@ static struct holder *holder_of(struct slab *s, const char *tenant)
     return h;
 }
 
-static void drop_if_empty(struct slab *s, struct holder *h)
+static void drop_if_empty(struct slab *s, struct slab_holder *h)
 {
-    struct holder **p = &s->holders;
+    struct slab_holder **p = &s->holders;
 
     if (h->used > 0)
         return;
@@ -122,16 +122,25 @@ static void drop_if_empty(struct slab *s, struct holder *h)
     free(h);
 }
 
-static int slot_take(struct slab *s, struct holder *h, size_t len, struct range **out,
-                     struct sh_err *err)
+static int check_share(const struct slab *s, const struct slab_holder *h, size_t more,
+                       struct sh_err *err)
 {
-    struct range *r = s->first;
-
-    if (len > s->share - SH_MIN(h->used, s->share))
+    if (more > s->share - SH_MIN(h->used, s->share))
         return SH_FAIL(err, SH_E_QUOTA,
                        "requests in flight of tenant \"%s\" use %zu bytes of payload memory, at "
                        "most %zu are allowed; wait until some have ended",
                        h->tenant, h->used, s->share);
+    return SH_OK;
+}
+
+static int slot_take(struct slab *s, struct slab_holder *h, size_t len, struct range **out,
+                     struct sh_err *err)
+{
+    struct range *r = s->first;
+    int rc = check_share(s, h, len, err);
+
+    if (rc)
+        return rc;
     while (r && (r->holder || r->len < len))
         r = r->next;
     if (!r)
@@ -150,7 +159,7 @@ int slab_take(struct slab *s, const char *tenant, size_t bytes, struct slab_slot
               struct sh_err *err)
 {
     struct range *r = NULL;
-    struct holder *h;
+    struct slab_holder *h;
     int rc;
 
     *out = NULL;
@@ -200,6 +209,30 @@ void slab_release(struct slab *s, struct slab_slot *slot)
     if (r->prev && !r->prev->holder)
         merge(r->prev);
     pthread_mutex_unlock(&s->lock);
+}
+
+int slab_count(struct slab *s, struct slab_count *n, const char *tenant, size_t bytes,
+               struct sh_err *err)
+{
+    struct slab_holder *h;
+    int rc = SH_OK;
+
+    if (bytes == n->bytes)
+        return SH_OK;
+    pthread_mutex_lock(&s->lock);
+    h = n->holder ? n->holder : holder_of(s, tenant);
+    if (!h)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a tenant's share");
+    else if (bytes > n->bytes)
+        rc = check_share(s, h, bytes - n->bytes, err);
+    if (!rc) {
+        h->used = h->used - n->bytes + bytes;
+        *n = (struct slab_count){bytes > 0 ? h : NULL, bytes};
+    }
+    if (h)
+        drop_if_empty(s, h);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 void *slab_at(const struct slab *s, uint64_t off)

@@ -19,6 +19,11 @@
 #define SLAB_ALIGN 256u
 
 struct slab;
+struct slab_holder;
+struct slab_count { /* what counts in a share without a slot; zeroed: nothing */
+    struct slab_holder *holder;
+    size_t bytes;
+};
 struct slab_slot { /* OWNED by its taker, slab_release() */
     uint64_t off;
     size_t bytes; /* as requested */
@@ -32,6 +37,11 @@ void slab_free(struct slab *s);
 int slab_take(struct slab *s, const char *tenant, size_t bytes, struct slab_slot **out,
               struct sh_err *err);
 void slab_release(struct slab *s, struct slab_slot *slot); /* NULL is allowed */
+/* What a tenant has elsewhere in memory counts in its share as well: from now on n stands for so
+ * many bytes. n is zeroed at first, and stands for none at last; tenant is the same meanwhile.
+ * Fails: SH_E_QUOTA, SH_E_NOMEM: it is as before. Less than before never fails. */
+int slab_count(struct slab *s, struct slab_count *n, const char *tenant, size_t bytes,
+               struct sh_err *err);
 void *slab_at(const struct slab *s, uint64_t off);
 int slab_fd(const struct slab *s); /* BORROWED */
 size_t slab_bytes(const struct slab *s);

@@ -103,6 +103,32 @@ static void a_tenant_holds_no_more_than_its_share(void **state)
     slab_free(s);
 }
 
+static void what_a_tenant_has_elsewhere_is_in_its_share(void **state)
+{
+    struct slab *s = make(BYTES / 2);
+    struct slab_count n = {NULL, 0}, more = {NULL, 0}, other = {NULL, 0};
+    struct slab_slot *slot = NULL;
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_ok(slab_count(s, &n, "a", BYTES / 4, NULL));
+    assert_ok(slab_count(s, &more, "a", BYTES / 4, NULL));
+    assert_fails(slab_count(s, &more, "a", BYTES / 4 + 1, &err), SH_E_QUOTA, &err, "\"a\"");
+    assert_int_equal(more.bytes, BYTES / 4);
+    err = (struct sh_err){0};
+    assert_fails(slab_take(s, "a", 1, &slot, &err), SH_E_QUOTA, &err, "payload memory");
+    assert_ok(slab_count(s, &other, "b", BYTES / 2, NULL)); /* it takes nothing of the slab */
+    assert_int_equal(slab_used(s), 0);
+    assert_ok(slab_count(s, &n, "a", 10, NULL));
+    assert_ok(slab_take(s, "a", BYTES / 8, &slot, NULL));
+    assert_ok(slab_count(s, &n, "a", 0, NULL));
+    assert_null(n.holder);
+    slab_release(s, slot);
+    assert_ok(slab_count(s, &more, "a", 0, NULL)); /* nothing stays: ASan would say */
+    assert_ok(slab_count(s, &other, "b", 0, NULL));
+    slab_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +136,7 @@ int main(void)
         cmocka_unit_test(what_is_given_back_becomes_whole_again),
         cmocka_unit_test(a_full_slab_says_so),
         cmocka_unit_test(a_tenant_holds_no_more_than_its_share),
+        cmocka_unit_test(what_a_tenant_has_elsewhere_is_in_its_share),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
