@@ -3,6 +3,7 @@
  *
  *   without a call   idle-timeout-s, then it is told to go and closed
  *   in a handshake   SHAKE_NS
+ *   before the end of its first call's headers, or of a later one's   header-timeout-s in all
  *   that reads none of what we send, or of one answer   idle-timeout-s
  *   in a message, or what we send   upload-min-rate on average, after upload-grace-s
  *   before a message: grpc_stream.c
@@ -423,10 +424,36 @@ bool conn_is_slow(const struct grpc_conn *c, int64_t begin_ns, uint64_t bytes, i
            (double)bytes < (double)SH_CONF_NOW(conf->upload_min_rate) * ((double)ns / 1e9);
 }
 
+/* It opens the window of all its calls too slowly for answers that are there. */
+static bool conn_is_shut(struct grpc_conn *c, int64_t now)
+{
+    const struct grpc_stream *s = LIST_FIRST(&c->streams);
+
+    while (s && (!s->has_out || s->out_done))
+        s = LIST_NEXT(s, of_conn);
+    if (!s || nghttp2_session_get_remote_window_size(c->session) > 0) {
+        c->shut_ns = 0;
+        return false;
+    }
+    if (!c->shut_ns) {
+        c->shut_ns = now;
+        c->shut_sent = c->sent;
+    }
+    return conn_is_slow(c, c->shut_ns, c->sent - c->shut_sent, now);
+}
+
 static void conn_sweep_one(struct grpc_conn *c, int64_t now)
 {
-    const int64_t idle_ns = SH_S(c->t->g->api->conf->idle_timeout_s);
+    const struct api_conf *conf = c->t->g->api->conf;
+    const int64_t idle_ns = SH_S(conf->idle_timeout_s);
     struct grpc_stream *s, *next;
+
+    if (!c->is_used && now - c->begin_ns > SH_S(SH_CONF_NOW(conf->header_timeout_s))) {
+        conn_end(c, NGHTTP2_NO_ERROR);
+        conn_flush(c);
+        c->dead = true;
+    }
+    c->dead |= conn_is_shut(c, now);
 
     if (c->tls && !c->shaken && now - c->begin_ns > SHAKE_NS)
         c->dead = true;

@@ -70,6 +70,7 @@ struct grpc_conn {
     nghttp2_session *session;
     struct gnutls_session_int *tls; /* NULL: none */
     bool shaken;                    /* the handshake is done */
+    bool is_used;                   /* the headers of a call on it were complete */
     bool ends;                      /* it closes when what is queued has gone */
     bool dead;                      /* it is freed when nobody works on it any more */
     bool unread;                    /* TLS has more, which the socket does not tell */
@@ -81,6 +82,9 @@ struct grpc_conn {
     int64_t stuck_ns;           /* since when the socket does not take all; 0: it does */
     int64_t took_ns;            /* when it took some, since then */
     uint64_t took;              /* bytes since then */
+    uint64_t sent;              /* bytes of answers that the client's windows have let through */
+    int64_t shut_ns;            /* since when its window for all calls is shut; 0: it is not */
+    uint64_t shut_sent;         /* sent by then */
     struct grpc_streams streams;
     size_t n_streams, n_done; /* n_done: of them, whose answer is to be cleared away */
 };
@@ -125,8 +129,9 @@ struct grpc_stream {
     bool is_wide;                  /* has the large window */
     struct grpc_call *call;        /* that takes messages now; NULL: none */
     struct grpc_out out;
-    bool has_out, out_done; /* an answer is on its way; the library has all of it */
-    int64_t out_ns;         /* when some of it went */
+    bool has_out, out_done;       /* an answer is on its way; the library has all of it */
+    int64_t out_ns, out_begin_ns; /* when some of it went; when it was made */
+    uint64_t out_bytes;           /* that went */
     enum grpc_status status;
     struct sh_buf message; /* of the trailers, percent-encoded */
     int rc;                /* SH_OK, or the reason */

@@ -216,6 +216,8 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_
     if (s->has_out && !s->out_done) {
         n = out_copy(&s->out, buf, max);
         s->out_ns = sh_clock_ns();
+        s->out_bytes += n;
+        s->c->sent += n;
         if (s->out.at == s->out.n) {
             s->out_done = true;
             s->c->n_done++;

@@ -187,7 +187,8 @@ static int make_answer(struct grpc_stream *s, int rc, const char *msg, struct sh
     p->release = NULL;
     s->has_out = true;
     s->out_done = false;
-    s->out_ns = sh_clock_ns();
+    s->out_ns = s->out_begin_ns = sh_clock_ns();
+    s->out_bytes = 0;
     return SH_OK;
 }
 
@@ -363,7 +364,7 @@ void stream_begin(struct grpc_stream *s)
     struct sh_err err = {0};
     int rc;
 
-    s->is_begun = true;
+    s->is_begun = s->c->is_used = true;
     if (!verb || strcmp(verb, "POST") != 0) {
         h2_refuse(s, "405");
         return;
@@ -389,12 +390,24 @@ bool stream_waits(const struct grpc_stream *s)
     return !c || (c->phase <= CALL_MESSAGE && !c->asleep && !frames_is_begun(&c->frames));
 }
 
+/* A client that opens the window of an answer by a few bytes now and then keeps what it holds. */
+static bool is_read_slowly(const struct grpc_stream *s, int64_t now)
+{
+    return nghttp2_session_get_stream_remote_window_size(s->c->session, s->id) <= 0 &&
+           conn_is_slow(s->c, s->out_begin_ns, s->out_bytes, now);
+}
+
 void stream_sweep(struct grpc_stream *s, int64_t now)
 {
     const struct api_conf *conf = s->c->t->g->api->conf;
     const struct grpc_call *c = s->call;
 
-    if (s->has_out && !s->out_done && now - s->out_ns > SH_S(conf->idle_timeout_s)) {
+    if (!s->is_begun && now - s->begin_ns > SH_S(SH_CONF_NOW(conf->header_timeout_s))) {
+        s->c->dead = true; /* no other frame may come before their end */
+        return;
+    }
+    if (s->has_out && !s->out_done &&
+        (now - s->out_ns > SH_S(conf->idle_timeout_s) || is_read_slowly(s, now))) {
         nghttp2_submit_rst_stream(s->c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
         return;
     }

@@ -52,6 +52,11 @@ def frozen(s):
         os.kill(pid, signal.SIGCONT)
 
 
+def pieces(data, n=16000):
+    """For one frame each."""
+    return [data[at:at + n] for at in range(0, len(data), n)]
+
+
 def told(got):
     """All headers and trailers that a server's bytes have."""
     decoder, out = hpack.Decoder(), {}
@@ -189,8 +194,8 @@ class GrpcStory(Story):
                 pass
         return got
 
-    def cpu_s(self):
-        with open("/proc/%d/stat" % self.s.pid("api")) as f:
+    def cpu_s(self, pid=None):
+        with open("/proc/%d/stat" % (pid or self.s.pid("api"))) as f:
             return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def open_call(self, method, *more, key=None, port=None, **headers):

@@ -7,10 +7,12 @@ calls hold for ever.
 Usage: test_grpc_limits.py [-v] [name ...]
 """
 import concurrent.futures
+import contextlib
 import http.client
 import os
 import socket
 import struct
+import subprocess
 import sys
 import time
 import unittest
@@ -22,8 +24,8 @@ import grpc  # noqa: E402
 import tritonclient.grpc as triton  # noqa: E402
 from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: E402
 
-from grpc_story import PREFACE, WIDE, GrpcStory, another, frame, frozen, head, told, widening  # noqa: E402
-from system import free_port, until  # noqa: E402
+from grpc_story import PREFACE, WIDE, GrpcStory, another, frame, frozen, head, pieces, told, widening  # noqa: E402
+from system import free_port, until, zoo  # noqa: E402
 
 
 class Limits(GrpcStory):
@@ -71,7 +73,9 @@ class Limits(GrpcStory):
         with another(self.s, "--grpc-max-connections=4", "--threads=4") as port:
             for _ in range(10):
                 for _ in range(4):
-                    self.stranger(port)
+                    c = self.stranger(port)
+                    c.sendall(PREFACE + frame(4))
+                    c.recv(65536)  # it has its place: not behind the one that is to get it
                 with grpc.insecure_channel("127.0.0.1:%d" % port,
                                            [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]) as channel:
                     service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(
@@ -125,9 +129,9 @@ class Limits(GrpcStory):
             one.close()
             until("there is a place", lambda: self.can(stubs[1]))
 
-    def can(self, stub):
+    def can(self, stub, key=None):
         try:
-            stub.ModelInfer(self.request(), metadata=self.meta())
+            stub.ModelInfer(self.request(), metadata=self.meta(key))
         except grpc.RpcError as e:
             self.assertEqual(e.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
             return False
@@ -230,6 +234,114 @@ class Limits(GrpcStory):
             got += len(piece)
             time.sleep(max(0, got / (1.5 * (1 << 20)) - (time.monotonic() - begin)))
         self.assertGreater(time.monotonic() - begin, 5)
+
+    def test_headers_that_never_end(self):
+        with another(self.s, "--idle-timeout-s=3600", "--header-timeout-s=2") as port:
+            block = head(b"ServerLive")
+            calls = {"no preface": b"", "half a preface": PREFACE[:9], "no call": PREFACE + frame(4),
+                     "half a header": PREFACE + frame(4) + frame(1, 0, 1, block[:20]),
+                     "headers without their end": PREFACE + frame(4) + frame(1, 0, 1, block)}
+            conns = {name: self.stranger(port) for name in calls}
+            for name, c in conns.items():
+                c.sendall(calls[name])
+            ping = frame(6, 0, 0, b"are you?")
+            begin = time.monotonic()
+            while len(conns) > 0 and time.monotonic() - begin < 20:
+                for name, c in list(conns.items()):  # something moves all the time, where it may
+                    if self.is_closed(c):
+                        del conns[name]
+                    elif name == "no call":
+                        c.sendall(ping)
+                time.sleep(0.1)
+            self.assertEqual(list(conns), [])
+            # A client with a key may keep its connection without a call.
+            c = self.open_call(b"ModelStreamInfer", port=port)
+            c.recv(65536)
+            time.sleep(4)
+            self.assertFalse(self.is_closed(c))
+
+    def test_windows_that_open_by_a_byte(self):
+        """An answer that is read so slowly that it would be held for hours."""
+        self.s.push(self.key, "widening", widening(), max_batch=4)
+        q = service_pb2.ModelInferRequest(model_name="widening")
+        q.inputs.add(name="x", datatype="FP32", shape=[4, 1])
+        q.raw_input_contents.append(bytes(16))
+        body = q.SerializeToString()
+        message = frame(0, 1, 1, b"\0" + struct.pack(">I", len(body)) + body)
+        for first, stream in ((frame(4, 0, 0, b"\0\4\0\0\0\0"), 1), (frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff"), 0)):
+            c = self.stranger(self.port)
+            c.sendall(PREFACE + first + frame(1, 4, 1, head(
+                b"ModelInfer", authorization=b"Bearer " + self.key.encode())) + message)
+            until("it has its answer", self.in_flight)
+            begin = time.monotonic()
+            while self.in_flight():
+                self.assertLess(time.monotonic() - begin, 25, "stream %d" % stream)
+                with contextlib.suppress(OSError):
+                    c.sendall(frame(8, 0, stream, b"\0\0\0\1"))
+                time.sleep(0.2)
+
+    def test_what_is_sent_ahead_is_in_the_share_of_its_tenant(self):
+        greedy = self.s.tenant("greedy")
+        self.s.push(greedy, "digits", zoo("digits-cnn"))
+        with another(self.s, "--slab-bytes=4M", "--slab-tenant-percent=50", "--max-infer-bytes=1M") as port:
+            body = self.request(typed=False).SerializeToString()
+            ahead = (b"\0" + struct.pack(">I", len(body)) + body) * 150  # 60 KB
+            said = []
+            with frozen(self.s):
+                for _ in range(3):
+                    c = self.open_call(b"ModelStreamInfer", key=greedy, port=port)
+                    said.append(c)
+                    c.settimeout(0.3)
+                    got = b""
+                    while frame(8, 0, 0, b"")[3:9] not in got:  # the window of who has a key
+                        with contextlib.suppress(TimeoutError):
+                            got += c.recv(65536)
+                    for i in range(20):
+                        if i > 0:
+                            c.sendall(frame(1, 4, 1 + 2 * i, head(b"ModelStreamInfer", authorization=b"Bearer " +
+                                                                  greedy.encode())))
+                        c.sendall(b"".join(frame(0, 0, 1 + 2 * i, part) for part in pieces(ahead[:60000])))
+                    with contextlib.suppress(TimeoutError):
+                        while piece := c.recv(65536):
+                            got += piece
+                    said[-1] = told(got)
+                self.assertNotIn("grpc-status", said[0])  # 1.2 MB of 2 MiB
+                self.assertEqual(said[-1].get("grpc-status"), "8", said[-1])
+                self.assertIn("payload memory", said[-1]["grpc-message"])
+                call = self.another_stub(port).ModelInfer.future(self.request(), metadata=self.meta())
+            self.assertEqual(len(call.result(timeout=60).raw_output_contents[0]), 40)
+            until("it is given back", lambda: self.can(self.another_stub(port), greedy))
+
+    def another_stub(self, port):
+        channel = grpc.insecure_channel("127.0.0.1:%d" % port, [("grpc.use_local_subchannel_pool", 1)])
+        self.addCleanup(channel.close)
+        return service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+    def test_no_descriptor_is_left(self):
+        """Whoever waits for a place costs nothing meanwhile, over either protocol."""
+        for web in (False, True):
+            at = free_port()
+            with another(self.s, "--threads=1", http_port=at) as port:
+                pid = next(int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_api(p, port))
+                begin = len(os.listdir("/proc/%d/fd" % pid))
+                subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % begin], check=True)
+                waiting = [self.stranger(at if web else port) for _ in range(5)]
+                time.sleep(0.5)
+                before = self.cpu_s(pid)
+                time.sleep(1.5)
+                self.assertLess(self.cpu_s(pid) - before, 0.5, "over HTTP" if web else "over gRPC")
+                subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % (begin + 100)], check=True)
+                for c in waiting:
+                    c.close()
+                self.assertTrue(self.can(self.another_stub(port)))
+
+    @staticmethod
+    def is_api(pid, port):
+        try:
+            with open("/proc/%s/cmdline" % pid) as f:
+                return "--grpc-listen=127.0.0.1:%d" % port in f.read().split("\0")
+        except OSError:
+            return False
 
     def test_idle_streams_make_room(self):
         with another(self.s, "--grpc-max-connections=4", "--threads=1") as port:
