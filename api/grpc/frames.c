@@ -13,12 +13,8 @@ int frames_prefix(struct frames *f, const void *data, size_t n, size_t *taken, s
     if (f->n_prefix < FRAME_PREFIX)
         return SH_OK;
     if (f->prefix[0] > 1)
-        return SH_FAIL(err, SH_E_INVALID, "this is no gRPC message: its first byte is %u, not 0",
-                       f->prefix[0]);
-    if (f->prefix[0] == 1)
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "compressed messages are not supported; send them as they are "
-                       "(grpc-encoding: identity)");
+        return SH_FAIL(err, SH_E_INVALID,
+                       "this is no gRPC message: its first byte is %u, not 0 or 1", f->prefix[0]);
     f->bytes = (uint64_t)f->prefix[1] << 24 | (uint64_t)f->prefix[2] << 16 |
                (uint64_t)f->prefix[3] << 8 | f->prefix[4];
     f->got = 0;
@@ -33,6 +29,11 @@ bool frames_is_begun(const struct frames *f)
 bool frames_has_size(const struct frames *f)
 {
     return f->n_prefix == FRAME_PREFIX;
+}
+
+bool frames_is_packed(const struct frames *f)
+{
+    return frames_has_size(f) && f->prefix[0] == 1;
 }
 
 bool frames_is_whole(const struct frames *f)

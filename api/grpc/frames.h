@@ -13,13 +13,13 @@ struct frames { /* zeroed: before the first message */
     uint64_t bytes, got; /* of the message, once the prefix is complete */
 };
 
-/* Takes bytes of the prefix from data. *taken: how many. Fails: SH_E_INVALID, SH_E_UNSUPPORTED
- * (compressed). */
+/* Takes bytes of the prefix from data. *taken: how many. Fails: SH_E_INVALID. */
 int frames_prefix(struct frames *f, const void *data, size_t n, size_t *taken, struct sh_err *err);
-bool frames_is_begun(const struct frames *f); /* some of a message has come */
-bool frames_has_size(const struct frames *f); /* bytes is known */
-bool frames_is_whole(const struct frames *f); /* all of a message has come */
-void frames_next(struct frames *f);           /* another message begins */
+bool frames_is_begun(const struct frames *f);  /* some of a message has come */
+bool frames_has_size(const struct frames *f);  /* bytes is known */
+bool frames_is_packed(const struct frames *f); /* it is compressed, and its size is known */
+bool frames_is_whole(const struct frames *f);  /* all of a message has come */
+void frames_next(struct frames *f);            /* another message begins */
 void frames_put_prefix(unsigned char out[static FRAME_PREFIX], uint32_t bytes);
 
 #endif

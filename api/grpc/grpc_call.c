@@ -10,6 +10,7 @@
  */
 #include "api/api.h"
 #include "api/grpc/grpc_int.h"
+#include "api/http/coding.h"
 #include "api/request/route.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -27,6 +28,12 @@
 static bool is_infer(const struct grpc_call *c)
 {
     return c->method->kind != CALL_JSON;
+}
+
+/* Of a message, also unpacked. */
+static uint64_t most_bytes(const struct grpc_call *c)
+{
+    return is_infer(c) ? (uint64_t)c->q.api->conf->max_infer_bytes : MAX_JSON_MESSAGE;
 }
 
 /* ---------------------------------------------------------------- life */
@@ -54,6 +61,7 @@ int call_new(struct grpc_stream *s, struct grpc_call **out, struct sh_err *err)
     c->s = s;
     c->method = s->method;
     c->tenant = s->head[HEAD_TENANT];
+    c->coding = s->head[HEAD_ENCODING];
     c->deadline_ns = s->deadline_ns;
     c->stage = (struct stage){.q = &c->q, .err = &c->err};
     sh_buf_init(&c->uri, MAX_URI);
@@ -163,7 +171,7 @@ static int read_other(struct grpc_call *c, struct sh_err *err)
     struct api_req *q = &c->q;
     char *body = NULL;
     json_t *j = NULL;
-    int rc = method_read(c->method, c->text, c->frames.bytes, &j, err);
+    int rc = method_read(c->method, c->text, c->text_n, &j, err);
 
     if (!rc)
         rc = method_uri(c->method, j, &c->uri, err);
@@ -194,13 +202,63 @@ static int feed(struct grpc_call *c, struct sh_err *err)
     return rc;
 }
 
+struct filling {
+    char *to;
+    size_t n;
+};
+
+static int fill_piece(void *arg, const char *data, size_t n, struct sh_err *err)
+{
+    struct filling *f = arg;
+
+    (void)err;
+    memcpy(f->to + f->n, data, n);
+    f->n += n;
+    return SH_OK;
+}
+
+/* A packed message, on a pool thread: counted first, then unpacked to a place of that size, which
+ * is its tenant's as the first one was (http_coded.c). */
+static int call_unpack(struct grpc_call *c, struct sh_err *err)
+{
+    struct slab *slab = c->q.api->slab;
+    const char *from = is_infer(c) ? slab_at(slab, c->slot->off) : c->text;
+    const size_t n = is_infer(c) ? c->slot->bytes : c->text_n;
+    struct slab_slot *slot = NULL;
+    struct filling f = {NULL, 0};
+    uint64_t bytes;
+    int rc = coding_unpack(c->coding, from, n, most_bytes(c), NULL, NULL, &bytes, err);
+
+    if (!rc && is_infer(c)) {
+        rc = slab_take(slab, c->q.tenant, (size_t)bytes, &slot, err);
+        f.to = rc ? NULL : slab_at(slab, slot->off);
+    } else if (!rc) {
+        f.to = malloc((size_t)bytes + 1);
+        rc = f.to ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a message");
+    }
+    if (!rc)
+        rc = coding_unpack(c->coding, from, n, bytes, fill_piece, &f, &bytes, err);
+    if (is_infer(c)) {
+        slab_release(slab, c->slot);
+        c->slot = slot;
+    } else {
+        free(c->text);
+        c->text = f.to;
+        c->text_n = f.n;
+    }
+    c->is_unpacked = true;
+    return rc;
+}
+
 /* On this thread or, again from its beginning, on a pool thread. */
 static int call_enter(struct api_req *q, struct sh_err *err)
 {
     struct grpc_call *c = (struct grpc_call *)q;
     int rc = SH_OK;
 
-    if (!c->is_read) {
+    if (frames_is_packed(&c->frames) && !c->is_unpacked)
+        rc = call_unpack(c, err);
+    if (!rc && !c->is_read) {
         sh_buf_reset(&c->uri);
         rc = is_infer(c) ? call_read_tensors(c, err) : read_other(c, err);
         if (!rc)
@@ -215,9 +273,8 @@ static int call_enter(struct api_req *q, struct sh_err *err)
 /* Its length is known: is there room for it? */
 static int call_make_room(struct grpc_call *c)
 {
-    const struct api_conf *conf = c->q.api->conf;
-    const uint64_t most = is_infer(c) ? (uint64_t)conf->max_infer_bytes : MAX_JSON_MESSAGE;
-    const uint64_t bytes = c->frames.bytes;
+    const uint64_t most = most_bytes(c), bytes = c->frames.bytes;
+    bool can_unpack = false;
 
     c->counted = true;
     atomic_fetch_add(&c->t->g->n_active, 1);
@@ -225,9 +282,16 @@ static int call_make_room(struct grpc_call *c)
         return SH_FAIL(&c->err, SH_E_TOOBIG,
                        "the message has %" PRIu64 " bytes, at most %" PRIu64 " are allowed here",
                        bytes, most);
+    if (frames_is_packed(&c->frames))
+        coding_check(c->coding, &can_unpack, NULL);
+    if (frames_is_packed(&c->frames) && !can_unpack)
+        return SH_FAIL(
+            &c->err, SH_E_INVALID,
+            "the message says that it is compressed, and grpc-encoding does not say how");
     if (is_infer(c))
         return slab_take(c->q.api->slab, c->q.tenant, (size_t)bytes, &c->slot, &c->err);
     c->text = malloc((size_t)bytes + 1);
+    c->text_n = (size_t)bytes;
     return c->text ? SH_OK : SH_FAIL(&c->err, SH_E_NOMEM, "could not allocate a message");
 }
 
@@ -313,7 +377,8 @@ int call_advance(struct grpc_call *c)
         c->phase = rc ? c->phase : CALL_ENTER;
     }
     if (!rc && c->phase == CALL_ENTER) {
-        rc = stage_run(&c->stage, call_enter, c->frames.bytes <= HERE_BYTES, a->ctl);
+        rc = stage_run(&c->stage, call_enter,
+                       c->frames.bytes <= HERE_BYTES && !frames_is_packed(&c->frames), a->ctl);
         c->phase = rc ? c->phase : CALL_MAIN;
     }
     if (!rc && c->phase == CALL_MAIN)

@@ -99,6 +99,7 @@ enum {
     HEAD_TIMEOUT,
     HEAD_TENANT,
     HEAD_SESSION,
+    HEAD_ENCODING,
     GRPC_N_HEADS
 };
 
@@ -155,10 +156,12 @@ struct grpc_call {
     char *head[GRPC_N_HEADS]; /* OWNED: of its stream, which is gone */
     int64_t deadline_ns;      /* 0: none */
     struct frames frames;
+    const char *coding;     /* BORROWED from the headers: of packed messages; NULL: none */
     struct slab_slot *slot; /* OWNED: the message of an inference */
     char *text;             /* OWNED: another message, or its JSON */
+    size_t text_n;
     struct tensors tensors;
-    bool is_read; /* tensors are */
+    bool is_unpacked, is_read; /* is_read: tensors are */
     char header_len[24];
     struct sh_buf uri;
     int64_t slow_ns; /* when its message began; 0: it has not */

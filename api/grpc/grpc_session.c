@@ -62,6 +62,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
         [HEAD_TIMEOUT] = "grpc-timeout",
         [HEAD_TENANT] = "shunt-tenant",
         [HEAD_SESSION] = "shunt-session",
+        [HEAD_ENCODING] = "grpc-encoding",
     };
     struct grpc_stream *s = stream_of(session, frame->hd.stream_id);
 
@@ -154,6 +155,8 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *a
                   .namelen = strlen(name_),                \
                   .valuelen = strlen(value_)})
 
+#define CODINGS NV("grpc-accept-encoding", "identity,deflate,gzip")
+
 struct trailers {
     nghttp2_nv nv[MAX_TRAILERS];
     size_t n;
@@ -242,8 +245,8 @@ static void reset(struct grpc_stream *s)
 static void send_head(struct grpc_stream *s)
 {
     nghttp2_data_provider from = {.source.ptr = s, .read_callback = on_read};
-    nghttp2_nv nv[3] = {NV(":status", "200"), NV("content-type", "application/grpc")};
-    size_t n = 2;
+    nghttp2_nv nv[4] = {NV(":status", "200"), NV("content-type", "application/grpc"), CODINGS};
+    size_t n = 3;
 
     if (s->request_id[0])
         nv[n++] = NV("x-request-id", s->request_id);
@@ -264,9 +267,9 @@ void h2_answer(struct grpc_stream *s)
 static void send_failure(struct grpc_stream *s)
 {
     struct trailers t = {.n = 0};
-    nghttp2_nv nv[MAX_TRAILERS + 3] = {NV(":status", "200"),
-                                       NV("content-type", "application/grpc")};
-    size_t n = 2;
+    nghttp2_nv nv[MAX_TRAILERS + 4] = {NV(":status", "200"), NV("content-type", "application/grpc"),
+                                       CODINGS};
+    size_t n = 3;
 
     if (s->request_id[0])
         nv[n++] = NV("x-request-id", s->request_id);

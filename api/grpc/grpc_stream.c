@@ -6,6 +6,7 @@
  */
 #include "api/api.h"
 #include "api/grpc/grpc_int.h"
+#include "api/http/coding.h"
 #include "api/request/route.h"
 #include "common/clock.h"
 #include "common/mem.h"
@@ -352,6 +353,15 @@ static int check_head(struct grpc_stream *s, struct sh_err *err)
         rc = grpc_parse_timeout(s->head[HEAD_TIMEOUT], &ns, err);
     if (!rc && s->head[HEAD_TIMEOUT])
         s->deadline_ns = ns > INT64_MAX - s->begin_ns ? INT64_MAX : s->begin_ns + SH_MAX(ns, 1);
+    if (!rc && s->head[HEAD_ENCODING]) {
+        bool packed;
+
+        if (coding_check(s->head[HEAD_ENCODING], &packed, NULL))
+            rc = SH_FAIL(err, SH_E_UNSUPPORTED,
+                         "grpc-encoding \"%.32s\" is not supported; use gzip or deflate, or send "
+                         "messages as they are",
+                         s->head[HEAD_ENCODING]);
+    }
     if (!rc && atomic_load(&s->c->t->g->quiesced))
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
     return rc;

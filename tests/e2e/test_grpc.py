@@ -6,6 +6,7 @@ keep what its request holds.
 
 Usage: test_grpc.py [-v] [name ...]
 """
+import gzip
 import os
 import queue
 import random
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 import unittest
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import packages  # noqa: E402
@@ -29,7 +31,7 @@ import tritonclient.utils.shared_memory as shm  # noqa: E402
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc  # noqa: E402
 
 import onnx_bytes  # noqa: E402
-from grpc_story import MOST, PREFACE, WIDE, GrpcStory, another, frame, frozen, head, told, wide  # noqa: E402
+from grpc_story import MOST, PREFACE, WIDE, GrpcStory, another, frame, frozen, head, pieces, told, wide  # noqa: E402
 from system import Story, System, until, zoo  # noqa: E402
 
 CODE = grpc.StatusCode
@@ -152,6 +154,56 @@ class Grpc(GrpcStory):
             self.assertEqual(c.result(timeout=60).raw_output_contents[0], (x + np.float32(1)).tobytes())
         for r in stub.ModelStreamInfer(iter([q] * 5), metadata=self.meta()):
             self.assertEqual(r.infer_response.raw_output_contents[0], (x + np.float32(1)).tobytes())
+
+    def test_compressed_messages(self):
+        q = self.request(n=3)
+        q.parameters["p"].string_param = "y" * 300000
+        want = self.http_logits(self.x[:3]).tobytes()
+        for how in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+            stub = self.raw_stub()
+            r = stub.ModelInfer(q, metadata=self.meta(), compression=how)
+            self.assertEqual(r.raw_output_contents[0], want)
+            for r in stub.ModelStreamInfer(iter([q, self.request(n=3), q]), metadata=self.meta(), compression=how):
+                self.assertEqual(r.infer_response.raw_output_contents[0], want, r.error_message)
+            m = stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="digits"), metadata=self.meta(), compression=how)
+            self.assertEqual(m.name, "digits")
+        r = self.infer(inputs=self.inputs(x=np.zeros((8, 1, 8, 8), np.float32)), compression_algorithm="gzip")
+        self.assertEqual(r.as_numpy("logits").shape, (8, 10))
+        until("nothing is held", lambda: not self.in_flight(), 10)
+
+    def coded(self, coding, body, flag=1, key=None):
+        """What is said to a ModelInfer whose body has this coding."""
+        more = {} if coding is None else {"grpc_encoding": coding}
+        c = self.open_call(b"ModelInfer", *[frame(0, 0, 1, part) for part in pieces(
+            bytes((flag,)) + struct.pack(">I", len(body)) + body)], key=key, **more)
+        c.settimeout(20)
+        got = b""
+        while "grpc-status" not in told(got):
+            piece = c.recv(65536)
+            self.assertTrue(piece, got)
+            got += piece
+        c.close()
+        return told(got)
+
+    def test_compressed_messages_have_limits(self):
+        bomb = gzip.compress(bytes(256 << 20), 9)
+        begin = time.monotonic()
+        got = self.coded(b"gzip", bomb)
+        self.assertEqual(got["grpc-status"], "8", got)
+        self.assertIn("when it is unpacked", got["grpc-message"])
+        self.assertLess(time.monotonic() - begin, 10)
+        whole = self.request().SerializeToString()
+        for coding, body, flag, status in (
+                (b"gzip", gzip.compress(whole), 1, "0"), (b"gzip", whole, 0, "0"), (b"identity", whole, 0, "0"),
+                (b"deflate", zlib.compress(whole), 1, "0"), (b"gzip", whole, 1, "3"),
+                (b"gzip", gzip.compress(whole)[:-9], 1, "3"), (b"deflate", gzip.compress(whole), 1, "3"),
+                (None, gzip.compress(whole), 1, "3"), (b"identity", gzip.compress(whole), 1, "3"),
+                (b"snappy", whole, 1, "12"), (b"snappy", whole, 0, "12"), (b"", whole, 1, "12")):
+            got = self.coded(coding, body, flag)
+            self.assertEqual(got["grpc-status"], status, (coding, flag, got))
+            self.assertEqual(got["grpc-accept-encoding"], "identity,deflate,gzip", got)
+        self.assertIn("snappy", self.coded(b"snappy", whole)["grpc-message"])
+        until("nothing is held", lambda: not self.in_flight(), 10)
 
     def test_system_shared_memory(self):
         with another(self.s, "--client-shm=any") as port:
