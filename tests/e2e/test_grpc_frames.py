@@ -8,6 +8,7 @@ Usage: test_grpc_frames.py [-v] [name ...]
 import concurrent.futures
 import os
 import random
+import select
 import socket
 import struct
 import subprocess
@@ -23,7 +24,7 @@ import grpc  # noqa: E402
 from google.protobuf import descriptor_pb2  # noqa: E402
 from tritonclient.grpc import model_config_pb2, service_pb2  # noqa: E402
 
-from grpc_story import PREFACE, GrpcStory, frame, head, literal, told  # noqa: E402
+from grpc_story import PREFACE, GrpcStory, frame, frozen, head, literal, told  # noqa: E402
 from system import ROOT, until  # noqa: E402
 
 CODE = grpc.StatusCode
@@ -109,6 +110,63 @@ class Frames(GrpcStory):
             while b"the end!" not in got and (piece := c.recv(65536)):
                 got += piece
         self.assertLess(self.cpu_s() - begin, 0.7)
+
+    def flood(self, begin, part, most, answers=True):
+        """Sends part again and again until it is ended. How many times, and seconds of CPU."""
+        before, n = self.cpu_s(), 0
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as c:
+            try:
+                c.sendall(PREFACE + frame(4) + begin)
+                c.settimeout(2)
+                while n < most:
+                    c.sendall(part(n))
+                    n += 1
+                    while answers and select.select([c], [], [], 0)[0]:
+                        if not c.recv(1 << 20):
+                            return n, self.cpu_s() - before
+            except OSError:
+                pass
+        return n, self.cpu_s() - before
+
+    def test_floods_are_ended_or_wait(self):
+        """Each would be millions of frames for megabytes."""
+        block = head(b"ModelInfer", authorization=b"Bearer " + self.key.encode())
+        call = frame(1, 4, 1, block)
+        body = self.request().SerializeToString()
+        message = b"\0" + struct.pack(">I", len(body)) + body
+
+        def reset(n, data=b""):
+            return b"".join(frame(1, 4, k, block) + (frame(0, 1, k, data) if data else b"") +
+                            frame(3, 0, k, b"\0\0\0\x08") for k in range(1 + 200 * n, 201 + 200 * n, 2))
+        floods = {
+            "continuations": (frame(1, 0, 1, block), lambda n: frame(9, 0, 1) * 1000, 1000, True),
+            "continuations of a byte": (frame(1, 0, 1, block), lambda n: frame(9, 0, 1, b"\x82") * 1000, 1000, True),
+            "pings": (b"", lambda n: frame(6, 0, 0, bytes(8)) * 1000, 2000, False),
+            "settings": (b"", lambda n: frame(4, 0, 0, b"\0\4\0\1\0\0") * 1000, 2000, False),
+            "resets": (b"", reset, 300, True), "resets of whole calls": (b"", lambda n: reset(n, message), 100, True),
+            "empty data": (call, lambda n: frame(0, 0, 1) * 1000, 1000, True),
+            "priorities": (b"", lambda n: frame(2, 0, 1 + 2 * n, b"\0\0\0\0\x10") * 1000, 1000, True),
+            "windows": (call, lambda n: frame(8, 0, 1, b"\0\0\0\1") * 1000, 1000, True),
+            "unknown": (b"", lambda n: frame(0xbe, 0, 0, b"") * 1000, 1000, True),
+        }
+        pid = self.s.pid("api")
+        for name, (begin, part, most, answers) in floods.items():
+            n, cpu = self.flood(begin, part, most, answers)
+            print("%-24s %5d of %5d  %.2f s of CPU" % (name, n, most, cpu), file=sys.stderr)
+            self.assertTrue(n < most or cpu < 4, (name, n, cpu))
+            self.infer()
+        self.assertEqual(self.s.pid("api"), pid)
+        until("nothing is held", lambda: not self.in_flight(), 10)
+
+    def test_a_client_that_says_goodbye_gets_its_answer(self):
+        body = self.request().SerializeToString()
+        goaway = frame(7, 0, 0, b"\0\0\0\0\0\0\0\0")
+        with frozen(self.s):
+            c = self.open_call(b"ModelInfer", frame(0, 1, 1, b"\0" + struct.pack(">I", len(body)) + body), goaway)
+            until("it is in flight", self.in_flight)
+            c.sendall(frame(1, 5, 3, head(b"ServerLive")))  # after its goodbye: whatever comes of it
+        got = self.all_of(c)
+        self.assertEqual(told(got)["grpc-status"], "0")
 
     def test_other_requests(self):
         get = frame(1, 5, 1, head().replace(literal(b":method", b"POST"), literal(b":method", b"GET")))
