@@ -2,7 +2,8 @@
 // is gone with the page.
 
 let key = "";
-let tenant = ""; // of an admin: for whom pages are shown
+let chosen = ""; // of an admin: a tenant, or ALL
+let tenant = ""; // for whom this page is shown: the chosen one, or the one that its address names
 let me = null;
 const listeners = new Set();
 
@@ -12,10 +13,20 @@ export const maySubmit = () => me !== null && ["admin", "tenant-admin", "submit"
 export const mayManage = () => me !== null && ["admin", "tenant-admin"].includes(me.role);
 export const mayInfer = () => me !== null && me.role !== "read";
 export const mayRead = () => me !== null && me.role !== "infer";
-export const tenantName = () => isAdmin() ? tenant : me ? me.tenant : "";
+export const ALL = "*"; // no tenant has this name
+export const isOfAll = () => isAdmin() && tenant === ALL;
+export const tenantName = () => isAdmin() ? (tenant === ALL ? "" : tenant) : me ? me.tenant : "";
+export const chosenTenant = () => chosen;
+// The name, if a link to something of this tenant has to say it: others than admins have one.
+export const elsewhere = name => isAdmin() && name !== tenantName() ? name : "";
 
 export function chooseTenant(name) {
-  tenant = name;
+  chosen = tenant = name;
+}
+
+// The tenant of the next page; "": the chosen one.
+export function showTenant(name) {
+  tenant = name || chosen;
 }
 
 export class Problem extends Error {
@@ -30,9 +41,9 @@ export class Problem extends Error {
 export const seg = encodeURIComponent;
 
 // An admin names the tenant; other keys have one.
-export function scoped(path) {
+export function scoped(path, name = tenant) {
   if (!isAdmin()) return path;
-  return path + (path.includes("?") ? "&" : "?") + "tenant=" + seg(tenant);
+  return path + (path.includes("?") ? "&" : "?") + "tenant=" + seg(name);
 }
 
 async function open(method, path, {body, headers, signal} = {}) {
@@ -79,6 +90,26 @@ export async function pages(path, {most = 1000, signal, onPage} = {}) {
     next = page.next_cursor;
   }
   return all;
+}
+
+// The tenants whose things the page lists.
+export async function listedTenants(signal) {
+  return isOfAll() ? (await pages("/api/v1/tenants", {signal})).map(t => t.name) : [tenantName()];
+}
+
+// One answer for each tenant: Map of its name to it, some at a time. One that goes meanwhile is left out.
+export async function ofEach(names, path, signal) {
+  const out = new Map(), left = [...names];
+  async function ask() {
+    for (let name = left.shift(); name !== undefined; name = left.shift())
+      try {
+        out.set(name, await get(scoped(path, name), signal));
+      } catch (e) {
+        if (!isOfAll() || !(e instanceof Problem) || e.status !== 404) throw e;
+      }
+  }
+  await Promise.all([ask(), ask(), ask()]); // of the six connections that a browser has
+  return out;
 }
 
 // ---------------------------------------------------------------- streams
@@ -170,6 +201,25 @@ export async function stream(path, {signal, onEvent, onOpen = () => {}, onLost =
   }
 }
 
+// Calls fn now and each time that `every` ms have gone by, while the page is seen.
+export async function again(every, signal, fn, onLost) {
+  let lost = false;
+  for (;;) {
+    await visible(signal);
+    if (signal.aborted) return;
+    try {
+      await fn();
+      if (lost) onLost(null);
+      lost = false;
+    } catch (e) {
+      if (signal.aborted) return;
+      lost = true;
+      onLost(e);
+    }
+    await pause(every, signal);
+  }
+}
+
 // The answer to a GET now, and each other answer from then on.
 export function watch(path, signal, onAnswer, onLost) {
   return stream(path, {signal, onLost, onEvent: (name, data) => name === "answer" && onAnswer(data)});
@@ -195,7 +245,7 @@ export async function signIn(secret) {
 }
 
 export function signOut(why = "") {
-  key = tenant = "";
+  key = tenant = chosen = "";
   me = null;
   for (const fn of listeners) fn(why);
 }

@@ -1,6 +1,6 @@
 // app.js - signs in, and shows the page that the address names: #/jobs/17.
 import * as api from "./api.js";
-import {el, field, problem, say, select} from "./dom.js";
+import {carryTenant, el, field, problem, say, select} from "./dom.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
 import * as model from "./model.js";
@@ -13,12 +13,13 @@ import * as settings from "./settings.js";
 import * as switches from "./switches.js";
 import * as tenants from "./tenants.js";
 
-// The first part of the address, and who sees the page. `one` has the page of one thing.
+// The first part of the address, and who sees the page. `one` has the page of one thing. ofTenant: it is
+// about one tenant; ofAll: or about all of them, for an admin.
 const PAGES = [
   {path: "gpus", name: "GPUs", page: gpus, may: api.mayRead},
-  {path: "jobs", name: "Jobs", page: jobs, one: job, may: api.mayRead, ofTenant: true},
+  {path: "jobs", name: "Jobs", page: jobs, one: job, may: api.mayRead, ofTenant: true, ofAll: true},
   {path: "submit", name: "Submit", page: submit, may: api.maySubmit, ofTenant: true},
-  {path: "models", name: "Models", page: models, one: model, may: api.mayRead, ofTenant: true},
+  {path: "models", name: "Models", page: models, one: model, may: api.mayRead, ofTenant: true, ofAll: true},
   {path: "try", name: "Try a model", page: attempt, may: api.mayInfer, ofTenant: true},
   {path: "tenants", name: "Tenants", page: tenants, one: tenants, may: api.mayRead},
   {path: "switches", name: "Switches", page: switches, may: api.mayRead},
@@ -31,11 +32,14 @@ const nav = document.getElementById("nav");
 const whoBox = document.getElementById("who");
 let open = null; // the page that is shown: its signal is aborted when it goes
 
-function parts() {
+// #/jobs/17?tenant=vision: its parts, and the tenant that it names.
+function where() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   try {
-    return location.hash.replace(/^#\/?/, "").split("/").filter(x => x).map(decodeURIComponent);
+    return {parts: path.split("/").filter(x => x).map(decodeURIComponent),
+      tenant: api.isAdmin() && new URLSearchParams(query).get("tenant") || ""};
   } catch {
-    return [];
+    return {parts: [], tenant: ""};
   }
 }
 
@@ -53,11 +57,14 @@ async function showWho() {
     return;
   }
   const names = (await api.pages("/api/v1/tenants")).map(t => t.name);
-  const pick = select(names.length ? names : [["", "no tenant yet"]], api.tenantName() || names[0] || "", {
+  const options = names.length ? [[api.ALL, "all tenants"], ...names] : [["", "no tenant yet"]];
+  const pick = select(options, api.chosenTenant() || names[0] || "", {
     "aria-label": "Tenant whose jobs and models are shown",
     onchange: () => {
       api.chooseTenant(pick.value);
-      route();
+      const {parts, tenant} = where();
+      if (tenant) location.hash = "#/" + parts[0]; // what it shows is of that one
+      else route();
     },
   });
   api.chooseTenant(pick.value);
@@ -75,20 +82,23 @@ function lost(e) {
 
 async function route() {
   if (!api.who()) return;
-  const [first, ...rest] = parts();
+  const {parts: [first, ...rest], tenant} = where();
   const entry = PAGES.find(p => p.path === first && p.may()) || PAGES.find(p => p.may());
   const page = rest.length && entry.path === first && entry.one ? entry.one : entry.page;
   if (open) open.abort();
   const mine = open = new AbortController();
   const body = el("div");
+  api.showTenant(tenant);
+  carryTenant(tenant);
   showNav(entry);
-  const title = page.title(rest);
+  const title = page.title(rest) + (tenant ? " of " + tenant : "");
   document.title = title + " – Shunt";
   const head = el("h1", {tabindex: -1}, title);
   main.replaceChildren(head, body);
   head.focus({preventScroll: true});
-  if (entry.ofTenant && !api.tenantName()) {
-    body.append(el("p", null, "There is no tenant yet: shunt create tenant NAME makes one."));
+  if (entry.ofTenant && !api.tenantName() && !(api.isOfAll() && entry.ofAll && page === entry.page)) {
+    body.append(el("p", null, api.isOfAll() ? "This page is about one tenant: choose it at the top."
+      : "There is no tenant yet: shunt create tenant NAME makes one."));
     return;
   }
   try {

@@ -71,6 +71,17 @@ static int open_site(const struct api_req *q, int *fd, struct sh_err *err)
     return rc;
 }
 
+bool docs_are_there(const struct api_req *q)
+{
+    int at = -1, home = -1;
+
+    if (open_site(q, &at, NULL) == SH_OK && at >= 0)
+        home = faccessat(at, HOME, R_OK, 0);
+    if (at >= 0)
+        close(at);
+    return home == 0;
+}
+
 /* Into the folder of that name: *at is closed, and is the inner one or -1. */
 static void enter_folder(int *at, const char *name)
 {

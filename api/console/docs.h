@@ -8,6 +8,7 @@
 #ifndef SH_API_CONSOLE_DOCS_H
 #define SH_API_CONSOLE_DOCS_H
 
+#include "api/request/req.h"
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -16,5 +17,7 @@
 /* The media type of a file of the site by its name; NULL: it is none that a site has, or the name
  * begins with a dot or has a character that none of ours has. */
 const char *docs_type(const char *name);
+/* Does this server have a site? */
+bool docs_are_there(const struct api_req *q);
 
 #endif

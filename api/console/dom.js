@@ -26,9 +26,23 @@ export function svg(tag, attrs, ...children) {
   return fill(document.createElementNS(SVG, tag), attrs, children);
 }
 
-// A link to a page of the console; parts of its path may be any text.
+let carried = ""; // the tenant that the page's address names, and so those that it leads to
+export function carryTenant(name) {
+  carried = name;
+}
+
+// The address of a page of the console; parts of its path may be any text. tenant: "": as here.
+export function address(path, tenant = "") {
+  const of = tenant || carried;
+  return "#/" + path.map(encodeURIComponent).join("/") + (of ? "?tenant=" + encodeURIComponent(of) : "");
+}
+
 export function link(text, ...path) {
-  return el("a", {href: "#/" + path.map(encodeURIComponent).join("/")}, text);
+  return el("a", {href: address(path)}, text);
+}
+
+export function linkOf(tenant, text, ...path) {
+  return el("a", {href: address(path, tenant)}, text);
 }
 
 // Replaces what is in the node. Keeps it if it shows that text already.

@@ -1,7 +1,7 @@
 // gpus.js - the GPUs: what runs on each now, who had it over the last minute, what it holds.
 import * as api from "./api.js";
 import {keys, strip} from "./chart.js";
-import {bytes, el, facts, link, number, percent, show, state, time} from "./dom.js";
+import {bytes, el, facts, linkOf, number, percent, show, state, time} from "./dom.js";
 
 export const title = () => "GPUs";
 
@@ -23,9 +23,9 @@ function memory(g) {
 
 function jobText(g) {
   if (!g.job) return "none";
-  const mine = g.job.tenant === api.tenantName(), name = "job " + g.job.id;
-  return [mine ? link(name, "jobs", g.job.id) : name, " of " + g.job.tenant + " ", state(g.job.state),
-    g.job.steps ? " step " + g.job.step + " of " + g.job.steps : ""];
+  const mine = api.isAdmin() || g.job.tenant === api.tenantName(), name = "job " + g.job.id;
+  return [mine ? linkOf(api.elsewhere(g.job.tenant), name, "jobs", g.job.id) : name, " of " + g.job.tenant + " ",
+    state(g.job.state), g.job.steps ? " step " + g.job.step + " of " + g.job.steps : ""];
 }
 
 function models(g) {

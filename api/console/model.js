@@ -1,6 +1,6 @@
 // model.js - one model: its versions, which of them serve, where they are, and its latency target.
 import * as api from "./api.js";
-import {bytes, card, confirm, count, el, facts, field, link, ms, number, percent, say, select, show,
+import {address, bytes, card, confirm, count, el, facts, field, link, ms, number, percent, say, select, show,
   state, table, time} from "./dom.js";
 import {budget} from "./models.js";
 
@@ -182,7 +182,7 @@ export async function open(main, ctx) {
     }
   }
   main.append(el("div", {class: "row"}, api.mayInfer() &&
-    el("a", {class: "button", href: "#/try/" + api.seg(name)}, "Try it")),
+    el("a", {class: "button", href: address(["try", name])}, "Try it")),
   card("Overview", overview), card("Versions", versions.node), card("What serves", aliasBox),
   card("Where it is", places.node),
   card("Latency target", met.node, mine && api.maySubmit() && targetForm(at, first.slo)));

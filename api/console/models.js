@@ -1,7 +1,9 @@
-// models.js - the models of a tenant: where they are, what is asked of them, how they meet their
-// targets.
+// models.js - the models of a tenant, or of all: where they are, what is asked of them, how they meet
+// their targets.
 import * as api from "./api.js";
-import {el, link, ms, number, percent, state, table} from "./dom.js";
+import {el, linkOf, ms, number, percent, state, table} from "./dom.js";
+
+const EVERY_MS = 5000;
 
 export const title = () => "Models";
 
@@ -41,6 +43,18 @@ function placesOf(gpus) {
   return out;
 }
 
+// A browser has not so many connections that each tenant's list could have a stream.
+async function everyModel(ctx, onList) {
+  async function look() {
+    const names = await api.listedTenants(ctx.signal), all = [];
+    for (const [name, page] of await api.ofEach(names, "/api/v1/models?limit=500", ctx.signal))
+      all.push(...page.items.filter(m => m.tenant === name)); // others share some with it
+    await onList(all.sort((a, b) => a.tenant.localeCompare(b.tenant) || a.name.localeCompare(b.name)));
+  }
+  await look();
+  api.again(EVERY_MS, ctx.signal, look, ctx.lost);
+}
+
 export async function open(main, ctx) {
   let places = new Map(), known = [];
   const where = m => {
@@ -51,8 +65,9 @@ export async function open(main, ctx) {
     caption: "Models, with the last minute's requests and the last hour's target", long: true,
     key: m => m.tenant + "/" + m.name,
     columns: [
-      {head: "Model", cell: m => m.tenant === api.tenantName() ? link(m.name, "models", m.name)
-        : m.name + " (of " + m.tenant + ")"},
+      ...api.isOfAll() ? [{head: "Tenant", cell: m => m.tenant, width: "110"}] : [],
+      {head: "Model", cell: m => api.isOfAll() || m.tenant === api.tenantName()
+        ? linkOf(api.elsewhere(m.tenant), m.name, "models", m.name) : m.name + " (of " + m.tenant + ")"},
       {head: "Shared", cell: m => m.visibility, wide: true, width: "80"},
       {head: "Versions", cell: versions, width: "170"},
       {head: "Where", cell: where},
@@ -70,6 +85,13 @@ export async function open(main, ctx) {
     places = placesOf(page.items);
     draw();
   }, ctx.lost);
+  if (api.isOfAll()) {
+    await everyModel(ctx, list => {
+      known = list;
+      return draw();
+    });
+    return;
+  }
   api.watch(api.scoped("/api/v1/models?limit=500"), ctx.signal, page => {
     known = page.items;
     draw();

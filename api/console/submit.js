@@ -1,6 +1,6 @@
 // submit.js - submits a training or a batch inference job.
 import * as api from "./api.js";
-import {card, el, field, problem, say, select} from "./dom.js";
+import {address, card, el, field, problem, say, select} from "./dom.js";
 
 export const title = () => "Submit a job";
 
@@ -61,7 +61,7 @@ export async function open(main, ctx) {
     try {
       const job = await api.call("POST", api.scoped("/api/v1/jobs"), body());
       say("Job " + job.id + " is submitted");
-      location.hash = "#/jobs/" + job.id;
+      location.hash = address(["jobs", String(job.id)]);
     } catch (x) {
       wrong.replaceChildren(problem(x));
     }

@@ -1,7 +1,7 @@
 // switches.js - what the last switches cost, stage by stage.
 import * as api from "./api.js";
 import {keys} from "./chart.js";
-import {bytes, el, link, ms, number, svg, table, time} from "./dom.js";
+import {bytes, el, linkOf, ms, number, svg, table, time} from "./dom.js";
 
 export const title = () => "Switches";
 
@@ -39,8 +39,8 @@ export async function open(main, ctx) {
     columns: [
       {head: "When", cell: s => time(s.at), short: true}, {head: "GPU", cell: s => s.gpu},
       {head: "Tenant", cell: s => s.tenant || "several", wide: true},
-      {head: "Model", cell: s => s.tenant && s.tenant === api.tenantName() ? link(s.model, "models", s.model)
-        : s.model},
+      {head: "Model", cell: s => s.tenant && (api.isAdmin() || s.tenant === api.tenantName())
+        ? linkOf(api.elsewhere(s.tenant), s.model, "models", s.model) : s.model},
       {head: "Total", cell: s => ms(total(s)), num: true},
       {head: "Stages", cell: s => bar(s, longest)},
       {head: "Batch", cell: s => String(s.batch), num: true, wide: true},

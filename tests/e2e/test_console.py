@@ -9,8 +9,10 @@ Usage: test_console.py [-v]
 """
 import json
 import os
+import shutil
 import struct
 import sys
+import tempfile
 import unittest
 import zlib
 
@@ -27,6 +29,7 @@ LABEL = "</td><script>window.ran=1</script>"
 PICTURES = os.environ.get("SHUNT_TEST_PICTURES")
 MANY_JOBS, MANY_MODELS = 1000, 100
 LONGEST_MS = 100
+SPEC = {"loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.1}, "steps": 3, "batch": 32, "labels": "label"}
 # For a machine on which this loop takes LOOP_MS; where it takes longer, so may the tasks.
 LOOP = "(() => { const t = performance.now(); let x = 1; for (let i = 0; i < 2e7; i++) x = (x * 31 + i) % 1000003; " \
        "return performance.now() - t + x * 0; })()"
@@ -50,7 +53,10 @@ def png(path, size):
 class Console(Story):
     @classmethod
     def setUpClass(cls):
-        cls.s = s = System("--workers=2")
+        cls.docs = tempfile.mkdtemp(prefix="shunt-e2e.")
+        cls.addClassCleanup(shutil.rmtree, cls.docs)
+        os.chmod(cls.docs, 0o755)
+        cls.s = s = System("--workers=2", DOCS_DIR=cls.docs)
         cls.addClassCleanup(s.stop)
         cls.key, cls.theirs = s.tenant("vision"), s.tenant("rival")
         net = zoo("digits-cnn", "training")
@@ -308,6 +314,90 @@ class Console(Story):
         self.page("jobs", self.shows("rivals-job"))
         self.page("jobs/%d" % self.secret, self.shows("It is held"))
 
+    def choose(self, tenant):
+        self.b.js("(() => { const s = document.querySelector('#who select'); s.value = '%s'; "
+                  "s.dispatchEvent(new Event('change')); })()" % tenant)
+
+    def test_an_admin_lists_what_all_tenants_have(self):
+        held = {}
+        for tenant, key, model in (("rival", self.theirs, "rivals-net"), ("vision", self.key, "digits")):
+            held[tenant] = self.s.submit(key, model=model, dataset=model + "-data", name=tenant + "s-own-job",
+                                         hold=True).json["id"]
+            self.addCleanup(self.s.call, "POST", "/api/v1/jobs/%d/cancel" % held[tenant], {}, key)
+        own, theirs = held["vision"], held["rival"]
+        self.sign_in(self.s.admin)
+        self.choose("*")
+        self.page("jobs", self.shows("rivals-own-job") + " && " + self.shows("visions-own-job"))
+        self.judge("jobs of all tenants")
+        rows = "[...document.querySelectorAll('tbody tr')].map(r => [...r.cells].slice(0, 3).map(c => c.innerText))"
+        found = self.b.js(rows)
+        self.assertEqual([int(r[0]) for r in found], sorted((int(r[0]) for r in found), reverse=True))
+        for tenant, job in held.items():
+            self.assertIn([str(job), tenant, tenant + "s-own-job"], found)
+        # Of both tenants, while it is shown.
+        new = [self.s.submit(k, model=m, dataset=m + "-data", name="new of " + m, hold=True).json["id"]
+               for k, m in ((self.theirs, "rivals-net"), (self.key, "digits"))]
+        for k, job, m in zip((self.theirs, self.key), new, ("rivals-net", "digits")):
+            self.b.until(self.shows("new of " + m))
+            self.s.call("POST", "/api/v1/jobs/%d/cancel" % job, {}, k)
+            self.b.until("[...document.querySelectorAll('tbody tr')].find(r => r.cells[0].innerText == '%d')"
+                         ".innerText.includes('CANCELLED')" % job)
+        # To one of them, and back.
+        self.b.click("a", str(theirs))
+        self.b.until("location.hash == '#/jobs/%d?tenant=rival'" % theirs)
+        self.b.until(self.shows("It is held"))
+        self.assertIn("of rival", self.b.js("document.querySelector('h1').innerText"))
+        self.b.click("main a", "rivals-net")
+        self.b.until("location.hash == '#/models/rivals-net?tenant=rival' && " + self.shows("Owner"))
+        self.page("models", self.shows("rivals-net") + " && " + self.shows("digits"))
+        self.judge("models of all tenants")
+        self.b.click("a[href='#/models/digits?tenant=vision']", "digits")  # others have one of this name
+        self.b.until("location.hash == '#/models/digits?tenant=vision' && " + self.shows("Owner"))
+        for path in ("submit", "try", "jobs/%d" % own):
+            self.page(path, self.shows("choose it at the top"))
+        self.page("settings", "document.querySelector('main .card')")
+        self.choose("vision")
+        self.page("jobs/%d" % own, self.shows("It is held"))
+
+    def test_a_tenants_key_stays_with_its_own_whatever_the_address_says(self):
+        self.sign_in(self.key)
+        self.b.js("location.hash = '#/jobs?tenant=rival'")
+        self.b.until(self.b.find("table"))
+        self.b.js("new Promise(done => setTimeout(done, 1000))")
+        self.assertNotIn("rival", self.b.js("document.documentElement.outerHTML"))
+
+    def test_more_jobs_than_a_page_are_read_in_order(self):
+        for key, model in ((self.theirs, "rivals-net"), (self.key, "digits")):
+            r = self.s.call("POST", "/api/v1/job-arrays", {"count": 120, "job": {
+                "kind": "training", "model": model, "dataset": model + "-data", "name": "one of many", "hold": True,
+                "spec": SPEC}}, key)
+            self.assertEqual(r.status, 201, r)
+            self.addCleanup(self.s.call, "POST", "/api/v1/job-arrays/%d/cancel" % r.json["id"], {}, key)
+        self.sign_in(self.s.admin)
+        self.choose("*")
+        self.page("jobs", self.shows("there are more"))
+        ids = "[...document.querySelectorAll('tbody tr')].map(r => +r.cells[0].innerText)"
+        for n in (200, 240):
+            self.b.click("button", "Show 100 more")
+            self.b.until(ids + ".length >= %d" % n)
+        found = self.b.js(ids)
+        self.assertEqual(found, sorted(set(found), reverse=True))
+
+    def test_the_documentation_is_a_link_where_there_is_one(self):
+        link = "document.querySelector('header a[href=\"/docs/\"]')"
+        self.b.go("http://127.0.0.1:%d/console" % self.s.port)
+        self.b.until("document.querySelector('input[type=password]')")
+        self.assertIsNone(self.b.js(link + " && 1"))
+        with open(os.path.join(self.docs, "index.html"), "w", encoding="utf-8") as f:
+            f.write("<!doctype html><html lang=en><link rel=icon href=/console/icon.svg><title>Docs</title>"
+                    "<h1>These are the docs</h1>")
+        self.addCleanup(os.remove, os.path.join(self.docs, "index.html"))
+        self.b.go("http://127.0.0.1:%d/console" % self.s.port)
+        self.b.until(link)
+        self.judge("with a link to the documentation")
+        self.b.js(link + ".click()")
+        self.b.until("document.querySelector('h1') && document.querySelector('h1').innerText == 'These are the docs'")
+
     def test_keys_and_roles(self):
         self.b.go("http://127.0.0.1:%d/console" % self.s.port)
         self.judge("sign in")
@@ -367,8 +457,7 @@ class Console(Story):
             self.s.call("POST", "/api/v1/models", {"name": "model-%d" % i}, key)
         r = self.s.call("POST", "/api/v1/job-arrays", {"count": MANY_JOBS, "job": {
             "kind": "training", "model": "digits", "dataset": "data", "hold": True, "name": "n-{index}",
-            "spec": {"loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.1}, "steps": 3,
-                     "batch": 32, "labels": "label"}}}, key)
+            "spec": SPEC}}, key)
         self.assertEqual(r.status, 201, r)
         self.sign_in(key)
         rows = "document.querySelectorAll('tbody tr').length"
