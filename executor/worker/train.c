@@ -257,7 +257,8 @@ static int state_table(const struct wk_train *t, char **out, struct sh_err *err)
                         STATE_KIND[e->kind], "shape", shape, "off", (json_int_t)e->offset, "bytes",
                         (json_int_t)e->bytes);
         if (v != GRAPH_NONE && t->graph->values[v].is_assumed &&
-            !train_names(t->spec.frozen, e->name))
+            !train_names(t->spec.frozen, e->name) &&
+            !(t->graph->values[v].of && train_names(t->spec.frozen, t->graph->values[v].of)))
             json_object_set_new(row, "assumed", json_true());
         if (json_array_append_new(table, row))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not describe the state");

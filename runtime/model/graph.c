@@ -42,6 +42,7 @@ void graph__node_fini(struct graph_node *n)
 void graph__value_fini(struct graph_value *v)
 {
     free(v->name);
+    free(v->of);
     free(v->numbers);
     if (!v->data_borrowed)
         free(v->data);

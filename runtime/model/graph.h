@@ -59,6 +59,8 @@ enum graph_said { /* onnx_meta.h; LEARNS: whoever pushed the file says that it i
 
 struct graph_value {
     char *name; /* OWNED by the graph, unique, not empty */
+    char *of;   /* a parameter that the file has turned, under another name: what the module calls
+                   it; NULL: nothing is known. OWNED */
     enum sh_dtype dtype;
     int32_t rank;              /* -1: not yet inferred */
     int64_t dims[SH_MAX_RANK]; /* GRAPH_BATCH, GRAPH_SYMBOL(k) */

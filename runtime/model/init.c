@@ -219,7 +219,7 @@ static struct init_count leave_out(struct ir *ir, const struct train_spec *t)
 
         if (info->state != IR_PARAM && info->state != IR_STAT)
             continue;
-        if ((t->init && !train_names(t->init, name)) || train_names(t->frozen, name)) {
+        if ((t->init && !ir_is_named(ir, i, t->init)) || ir_is_named(ir, i, t->frozen)) {
             info->init.kind = IR_INIT_NONE;
             continue;
         }

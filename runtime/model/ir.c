@@ -476,3 +476,10 @@ void ir_uses_fini(struct ir_uses *u)
     free(u->reader);
     *u = (struct ir_uses){0};
 }
+
+bool ir_is_named(const struct ir *ir, uint32_t t, const json_t *globs)
+{
+    const char *of = ir->info[t].of;
+
+    return train_names(globs, ir_t(ir, t)->name) || (of && train_names(globs, of));
+}

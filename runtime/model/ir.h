@@ -39,6 +39,7 @@ struct ir_info {      /* what the compiler knows of a tensor beyond the device's
     ir_fill *fill;    /* NULL; or used instead of data until ir_settle() */
     void *ctx;        /* OWNED */
     enum ir_state state;
+    const char *of;   /* IR_PARAM: its name in the module, if the file has another; BORROWED */
     bool is_frozen;   /* IR_PARAM that keeps its value */
     bool is_held;     /* no gradient goes on from there */
     bool skips;       /* result of a SCATTER: some rows may be -1 */
@@ -165,5 +166,8 @@ struct ir_uses {
 };
 bool ir_uses_init(struct ir_uses *u, struct ir *ir); /* false: a failure; fini() it even so */
 void ir_uses_fini(struct ir_uses *u);
+
+/* Is parameter t among these names (train_spec.h), by what the file or what the module calls it? */
+bool ir_is_named(const struct ir *ir, uint32_t t, const json_t *globs);
 
 #endif

@@ -236,8 +236,10 @@ uint32_t lower__use_value(struct lower *lo, uint32_t value)
     t = ir_tensor(lo->ir, v->name, v->dtype, role, (uint32_t)v->rank, v->dims);
     info = ir_info(lo->ir, t);
     *(is_sent(lo, v) ? &info->sent : &info->data) = v->data;
-    if (is_value_trained(lo, v))
+    if (is_value_trained(lo, v)) {
         info->state = IR_PARAM;
+        info->of = v->of;
+    }
     lo->tensor_of[value] = t;
     return t;
 }

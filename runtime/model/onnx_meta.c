@@ -237,3 +237,27 @@ bool onnx_is_taken(const Onnx__ValueInfoProto *v, const struct param_kinds *kind
     free(from);
     return is;
 }
+
+char *onnx_only_param(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
+{
+    char *from = onnx_folded_from(v), *only = NULL;
+    size_t n = 0, found = 0;
+
+    for (const char *p = from ? param_next_name(from, &n) : NULL; p;
+         p = param_next_name(p + n + 1, &n)) {
+        char *name = strndup(p, n);
+
+        if (!name || param_kind(kinds, name) != GRAPH_SAID_PARAM || strcmp(name, v->name) == 0) {
+            free(name);
+            continue;
+        }
+        free(only);
+        only = name;
+        found++;
+    }
+    free(from);
+    if (found == 1)
+        return only;
+    free(only);
+    return NULL;
+}

@@ -47,6 +47,9 @@ bool onnx_is_repeated(const Onnx__ValueInfoProto *v, const struct param_kinds *k
 bool onnx_is_of_zeros(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Is it of one parameter that has a single letter's name? */
 bool onnx_is_letter(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
+/* The only parameter of which it was computed, if it has another name itself; NULL: there is none.
+ * OWNED, free(). */
+char *onnx_only_param(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Was it only moved, from something of a module that no name calls a buffer? */
 bool onnx_is_taken(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 

@@ -331,6 +331,8 @@ static int read_kinds(struct reader *r)
             r->g->values[v].said = GRAPH_SAID_BUFFER;
             r->g->values[v].is_computed = false;
         }
+        if (!r->g->values[v].of)
+            r->g->values[v].of = onnx_only_param(g->value_info[i], &r->kinds);
         r->g->values[v].is_letter = onnx_is_letter(g->value_info[i], &r->kinds);
         r->g->values[v].is_taken = onnx_is_taken(g->value_info[i], &r->kinds);
         r->g->says_kinds |= onnx_says_kind(g->value_info[i]);

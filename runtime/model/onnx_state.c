@@ -19,6 +19,8 @@
 
 #include <stdlib.h>
 
+#define MAX_WEIGHT_NAME ((size_t)4096)
+
 /* Initializers [from, to) may be of the module whose name has `len` bytes, with the dot. */
 struct module {
     const char *name;
@@ -153,24 +155,76 @@ static bool is_layer(const Onnx__GraphProto *g, size_t i)
     return n > 0;
 }
 
+/* "net.0" of "/net/net.0/MatMul", with what the layer calls its weight. A part of a list has the
+ * list's name before its own. */
+static int layer_weight_name(const char *node, const char *weight, char **out, struct sh_err *err)
+{
+    struct sh_buf text;
+    const char *end = node + scope_length(node), *last = "";
+    size_t last_n = 0;
+    int rc = SH_OK;
+
+    sh_buf_init(&text, MAX_WEIGHT_NAME);
+    for (const char *p = node; p < end && !rc; p += strcspn(p, "/")) {
+        const size_t n = strcspn(++p, "/");
+
+        if (last_n && n > last_n && strncmp(p, last, last_n) == 0 && p[last_n] == '.')
+            text.len -= last_n;
+        else if (last_n)
+            rc = sh_buf_printf(&text, err, ".");
+        if (!rc)
+            rc = sh_buf_printf(&text, err, "%.*s", (int)n, p);
+        last = p;
+        last_n = n;
+    }
+    if (!rc)
+        rc = sh_buf_printf(&text, err, ".%s", weight);
+    if (!rc)
+        rc = sh_strdup(text.data, out, err);
+    sh_buf_fini(&text);
+    return rc;
+}
+
+static int name_layer_weight(struct reader *r, size_t i, size_t k)
+{
+    static const char *const OF_CELL[] = {"", "weight_ih_l0", "weight_hh_l0", "bias_l0"};
+    const Onnx__NodeProto *n = r->model->graph->node[i];
+    const uint32_t v = names_get(&r->names, reader_text(n->input[k]));
+    const bool cell = strcmp(n->op_type, "GRU") == 0 || strcmp(n->op_type, "LSTM") == 0 ||
+                      strcmp(n->op_type, "RNN") == 0;
+    const char *weight = cell && k < SH_ARRAY_LEN(OF_CELL) ? OF_CELL[k]
+                         : k == 1                          ? "weight"
+                         : k == 2                          ? "bias"
+                                                           : "";
+
+    if (!weight[0] || !r->g->values[v].data || r->g->values[v].of ||
+        scope_length(reader_text(n->name)) == 0)
+        return SH_OK;
+    return layer_weight_name(reader_text(n->name), weight, &r->g->values[v].of, r->err);
+}
+
 /* What was transposed has lost its name, but layers of PyTorch can be told by their nodes. */
-static void see_layers(struct reader *r)
+static int see_layers(struct reader *r)
 {
     static const char *const OPS[] = {"Conv", "ConvTranspose", "GRU", "LSTM", "RNN"};
     const Onnx__GraphProto *g = r->model->graph;
+    int rc = SH_OK;
 
-    for (size_t i = 0; i < g->n_node; i++) {
+    for (size_t i = 0; i < g->n_node && !rc; i++) {
         bool is = strcmp(reader_text(g->node[i]->op_type), "MatMul") == 0 && is_layer(g, i);
 
         for (size_t k = 0; k < SH_ARRAY_LEN(OPS); k++)
             is |= strcmp(reader_text(g->node[i]->op_type), OPS[k]) == 0;
-        for (size_t k = 0; k < g->node[i]->n_input && is; k++) {
+        for (size_t k = 0; k < g->node[i]->n_input && is && !rc; k++) {
             const uint32_t v = names_get(&r->names, reader_text(g->node[i]->input[k]));
 
-            if (v != NAMES_NONE && param_is_made_up(r->g->values[v].name))
-                r->g->values[v].is_assumed = false;
+            if (v == NAMES_NONE || !param_is_made_up(r->g->values[v].name))
+                continue;
+            r->g->values[v].is_assumed = false;
+            rc = name_layer_weight(r, i, k);
         }
     }
+    return rc;
 }
 
 static void assume_all(struct reader *r)
@@ -198,8 +252,9 @@ int reader_state(struct reader *r)
     if (!once)
         return SH_OK;
     assume_all(r);
-    see_layers(r);
-    rc = names_init(&seen, r->err);
+    rc = see_layers(r);
+    if (!rc)
+        rc = names_init(&seen, r->err);
     if (rc)
         return rc;
     copies = calloc(n + 1, sizeof(*copies));

@@ -90,11 +90,12 @@ static json_t *value_json(const struct graph_value *v)
 {
     json_t *dims = v->rank < 0 ? json_null() : int_list(v->dims, (size_t)v->rank);
 
-    return json_pack("[s,s,o,s]", v->name, sh_dtype_st(v->dtype), dims,
+    return json_pack("[s,s,o,s,s*]", v->name, sh_dtype_st(v->dtype), dims,
                      v->is_assumed ? "assumed"
                      : v->is_param ? "param"
                      : v->data     ? "const"
-                                   : "");
+                                   : "",
+                     v->is_param ? v->of : NULL);
 }
 
 static json_t *symbols_json(const struct graph *g)

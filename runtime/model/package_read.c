@@ -75,12 +75,13 @@ static int attach_tensor(struct unpacker *u, uint32_t nr)
 static int read_package_value(struct unpacker *u, const json_t *row, size_t nr)
 {
     const char *name = text_at(row, 0), *dtype = text_at(row, 1), *kind = text_at(row, 3);
+    const char *of = text_at(row, 4);
     struct graph_value v = {.dtype = dtype ? sh_dtype_from_st(dtype) : SH_N_DTYPES};
     uint32_t i;
     int rc;
 
-    if (json_array_size(row) != 4 || !name || !kind || v.dtype >= SH_N_DTYPES ||
-        names_get(&u->names, name) != NAMES_NONE)
+    if (json_array_size(row) < 4 || json_array_size(row) > 5 || !name || !kind ||
+        v.dtype >= SH_N_DTYPES || names_get(&u->names, name) != NAMES_NONE)
         return broken_package(u, "value", nr);
     rc = read_dims(u, json_array_get(row, 2), nr, &v);
     if (!rc)
@@ -96,6 +97,8 @@ static int read_package_value(struct unpacker *u, const json_t *row, size_t nr)
     if (u->g->values[i].is_param && v.dtype != SH_F32 && v.dtype != SH_F64 && v.dtype != SH_F16 &&
         v.dtype != SH_BF16)
         return broken_package(u, "type of parameter", nr);
+    if (of && (rc = sh_strdup(of, &u->g->values[i].of, u->err)) != SH_OK)
+        return rc;
     return attach_tensor(u, i);
 }
 

@@ -88,7 +88,7 @@ static int add_run_const(struct run *r, uint32_t from, struct sh_err *err)
     w->data_borrowed = true;
     w->is_param = v->is_param;
     w->is_assumed = v->is_assumed;
-    return SH_OK;
+    return v->of ? sh_strdup(v->of, &w->of, err) : SH_OK;
 }
 
 static int start_at_sizes(struct run *r, const struct graph_sizes *at, struct sh_err *err)

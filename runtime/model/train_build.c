@@ -229,7 +229,7 @@ static bool has_decay(const struct ir *ir, const struct train_spec *t, uint32_t 
 {
     const struct dev_tensor *p = ir_t(ir, param);
 
-    return !(t->no_decay_vectors && p->rank <= 1) && !train_names(t->no_decay, p->name);
+    return !(t->no_decay_vectors && p->rank <= 1) && !ir_is_named(ir, param, t->no_decay);
 }
 
 static void update_param(struct ir *ir, const struct train_spec *t, uint32_t param,
@@ -385,7 +385,8 @@ static void check_glob(struct ir *ir, const char *field, const char *glob)
 
         if (ir->info[i].state != IR_PARAM)
             continue;
-        found = fnmatch(glob, name, 0) == 0;
+        found = fnmatch(glob, name, 0) == 0 ||
+                (ir->info[i].of && fnmatch(glob, ir->info[i].of, 0) == 0);
         if (len + strlen(name) + 3 < sizeof(known))
             len +=
                 (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", len ? ", " : "", name);
@@ -412,7 +413,7 @@ static void freeze(struct ir *ir, const struct train_spec *t)
     check_field_globs(ir, "init.random", t->init);
     for (uint32_t i = 0; i < ir->g.n_tensors; i++)
         if (ir->info[i].state == IR_PARAM)
-            ir->info[i].is_frozen = train_names(t->frozen, ir_t(ir, i)->name);
+            ir->info[i].is_frozen = ir_is_named(ir, i, t->frozen);
 }
 
 static bool is_update(const struct dev_op *op)

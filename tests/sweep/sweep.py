@@ -507,12 +507,11 @@ class Check:
         return [n for n, x in self.case["train"].get("params", {}).items()
                 if x and not are_in(np.array(x, np.float32), there)]
 
-    def frozen(self, tag):
-        """Parameters that the module has frozen, which no file says; those of them that it has under their names."""
-        import onnx
-        named = set(self.case["train"].get("frozen", []))
-        graph = onnx.load(self.path(tag + ".onnx"), load_external_data=False).graph if named else None
-        return [t.name for t in graph.initializer if t.name in named] if named else []
+    def frozen(self):
+        """Parameters that the module has frozen, which no file says: a part of it as a whole, where nothing learns."""
+        learn = {n.partition(".")[0] for n in self.case["train"].get("params", {})}
+        tops = [(n.partition(".")[0], n) for n in self.case["train"].get("frozen", [])]
+        return sorted({n if top in learn or "." not in n else top + ".*" for top, n in tops})
 
     def trains(self, tag):
         if self.precision != "fp32":
@@ -533,7 +532,7 @@ class Check:
         mine, _ = self.inputs(file, read_st(self.path("train.st")))
         mine["label"] = read_st(self.path("train.st"))["label"]
         write_st(self.path("x.in"), mine)
-        frozen, wrong = self.frozen(tag), 'parameter is called "'
+        frozen, wrong = self.frozen(), 'parameter is called "'
         while wrong and 'parameter is called "' in wrong:  # one that does not learn anyway
             frozen = [n for n in frozen if '"%s"' % n not in wrong]
             with open(self.path("x.spec"), "w", encoding="utf-8") as f:

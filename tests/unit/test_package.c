@@ -39,6 +39,7 @@ static struct graph *model(void)
     assert_ok(graph_add_const(g, "flag", SH_BOOL, 0, NULL, flag, &w, NULL));
     assert_ok(graph_add_const(g, "weight", SH_F32, 1, (int64_t[]){3}, data, &w, NULL));
     g->values[w].is_param = true;
+    assert_ok(sh_strdup("net.weight", &g->values[w].of, NULL));
     assert_ok(graph_set_float(&g->nodes[0], "open", INFINITY, NULL));
     in[0] = g->outputs[0];
     in[1] = w;
@@ -70,6 +71,7 @@ static void a_package_gives_back_the_graph(void **state)
         assert_int_equal(v->dtype, w->dtype);
         assert_int_equal(v->rank, w->rank);
         assert_int_equal(v->is_param, w->is_param);
+        assert_string_equal(v->of ? v->of : "", w->of ? w->of : "");
         assert_int_equal(v->bytes, w->bytes);
         if (v->data)
             assert_memory_equal(v->data, w->data, v->bytes);

@@ -499,6 +499,32 @@ static void sums_of_squares_are_computed_again(void **state)
     }
 }
 
+static void say_turned(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE,
+             "p_w: PARAMETER target='net.weight'\np_g: PARAMETER target='gain'\n");
+    say_from(g, "val_26", "['net.weight', 'val_2']");
+}
+
+/* Who freezes "net.*" means a weight that the file has turned, under another name. */
+static void what_was_turned_is_known_by_the_name_in_its_module(void **state)
+{
+    const int64_t row = 3;
+    struct graph *g = new_graph(), *t = NULL;
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 3});
+
+    (void)state;
+    x = NODE(g, "MatMul", "m", x, learned(g, "val_26", 2, (int64_t[]){3, 3}));
+    g = edited(g, NODE(g, "Mul", "y", x, learned(g, "gain", 1, &row)), say_turned);
+    assert_string_equal(g->values[graph_find(g, "val_26")].of, "net.weight");
+    assert_null(g->values[graph_find(g, "gain")].of);
+    assert_ok(graph_at_batch(g, 2, true, &t, NULL));
+    assert_string_equal(t->values[graph_find(t, "val_26")].of, "net.weight");
+    graph_free(t);
+    graph_free(g);
+}
+
 /* One filter for three channels. */
 static void what_was_expanded_in_blocks_is_one(void **state)
 {
@@ -534,6 +560,7 @@ int main(void)
         cmocka_unit_test(what_was_computed_of_a_parameter_alone_is_refused),
         cmocka_unit_test(the_length_of_a_parameter_is_computed_again),
         cmocka_unit_test(sums_of_squares_are_computed_again),
+        cmocka_unit_test(what_was_turned_is_known_by_the_name_in_its_module),
         cmocka_unit_test(what_was_expanded_in_blocks_is_one),
     };
 

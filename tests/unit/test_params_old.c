@@ -120,13 +120,17 @@ static void layers_are_told_by_their_nodes(void **state)
     static const struct {
         const char *node, *weight;
         bool assumed;
-    } PRODUCTS[] = {
-        {"/MatMul", "onnx::MatMul_1", true},     {"/fc/MatMul", "onnx::MatMul_2", false},
-        {"/mix/MatMul", "onnx::MatMul_3", true}, /* it does more */
-        {"/mix/act/Relu", NULL, false},          {"/out/MatMul", "onnx::MatMul_4", false},
-        {"/out/Add", "out.bias", false}};
+        const char *of; /* the name in the module */
+    } PRODUCTS[] = {{"/MatMul", "onnx::MatMul_1", true, NULL},
+                    {"/a/fc/MatMul", "onnx::MatMul_2", false, "a.fc.weight"},
+                    {"/mix/MatMul", "onnx::MatMul_3", true, NULL}, /* it does more */
+                    {"/mix/act/Relu", NULL, false, NULL},
+                    {"/net/net.1/MatMul", "onnx::MatMul_5", false, "net.1.weight"},
+                    {"/out/MatMul", "onnx::MatMul_4", false, "out.weight"},
+                    {"/out/Add", "out.bias", false, NULL}};
     struct graph *g = new_graph();
     uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6});
+    const char *of;
 
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(PRODUCTS); i++) {
@@ -145,6 +149,8 @@ static void layers_are_told_by_their_nodes(void **state)
             assert_true(is_param(g, PRODUCTS[i].weight));
             if (is_assumed(g, PRODUCTS[i].weight) != PRODUCTS[i].assumed)
                 fail_msg("%s", PRODUCTS[i].weight);
+            of = g->values[graph_find(g, PRODUCTS[i].weight)].of;
+            assert_string_equal(of ? of : "", PRODUCTS[i].of ? PRODUCTS[i].of : "");
         }
     graph_free(g);
 }
