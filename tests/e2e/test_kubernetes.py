@@ -25,8 +25,9 @@ from system import BIN, Story, System, until  # noqa: E402
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 ROOT = os.path.join(TOP, "deploy", "kubernetes")
-OVERLAYS = ["overlays/cpu", "overlays/gpu", "postgres"]
+OVERLAYS = ["overlays/cpu", "overlays/gpu", "overlays/gpu-dra", "postgres"]
 VERSIONS = ["1.30", "1.33"]
+WITH_CLAIMS = ["1.34", "1.37"]  # resource.k8s.io/v1 is there since the first of them
 # Of resources that operators bring: the fields that they have, as far as we use any.
 FOREIGN = {
     "PodMonitor": {"selector": {"matchExpressions"}, "podMetricsEndpoints": {"port", "path", "interval"}},
@@ -122,7 +123,7 @@ class Manifests(Story):
                     if d["kind"] in FOREIGN:
                         self.foreign(d)
                         continue
-                    for version in VERSIONS:
+                    for version in WITH_CLAIMS if overlay.endswith("dra") else VERSIONS:
                         kubernetes_validate.validate(d, version, strict=True)
                     n += 1
         self.assertGreater(n, 30)
@@ -134,6 +135,32 @@ class Manifests(Story):
             for part in value if isinstance(value, list) else [value]:
                 if known[key] is not None:
                     self.assertLessEqual(set(part), known[key])
+
+    def test_gpus_are_given_in_one_way(self):
+        """By the device plugin, or by a claim that the pod has for itself and its one container uses."""
+        for overlay, docs in self.docs.items():
+            (d,) = [x for x in docs if x["kind"] == "DaemonSet"]
+            spec = d["spec"]["template"]["spec"]
+            (c,) = spec["containers"]
+            claims = {x["name"]: x["resourceClaimTemplateName"] for x in spec.get("resourceClaims", [])}
+            self.assertEqual(c["resources"]["limits"].get("nvidia.com/gpu"),
+                             "1" if overlay == "overlays/gpu" else None)
+            self.assertEqual(claims, {"gpu": "shunt-gpu"} if overlay.endswith("dra") else {})
+            self.assertEqual([x["name"] for x in c["resources"].get("claims", [])], list(claims))
+            made = {x["metadata"]["name"]: x for x in docs if x["kind"] == "ResourceClaimTemplate"}
+            self.assertEqual(set(made), set(claims.values()))
+            for x in made.values():
+                self.assertEqual(x["metadata"]["namespace"], d["metadata"]["namespace"])
+                (r,) = x["spec"]["spec"]["devices"]["requests"]
+                self.assertEqual((r["exactly"]["deviceClassName"], r["exactly"]["count"]), ("gpu.nvidia.com", 1))
+
+    def test_a_wrong_field_of_a_claim_is_seen(self):
+        (d,) = [x for x in self.docs["overlays/gpu-dra"] if x["kind"] == "ResourceClaimTemplate"]
+        d = copy.deepcopy(d)
+        (r,) = d["spec"]["spec"]["devices"]["requests"]
+        r["deviceClassName"] = r["exactly"].pop("deviceClassName")  # where v1beta1 has it
+        with self.assertRaises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(d, WITH_CLAIMS[0], strict=True)
 
     def test_a_wrong_field_is_seen(self):
         d = copy.deepcopy(next(x for x in self.docs["overlays/cpu"] if x["kind"] == "DaemonSet"))
@@ -304,7 +331,7 @@ class Manifests(Story):
                                  (int(user), int(group)))
                 for c in spec["containers"]:
                     self.assertIn(c["image"], images)
-                    self.assertEqual(c["image"] == "shunt-cuda", overlay.endswith("gpu"))
+                    self.assertEqual(c["image"] == "shunt-cuda", "gpu" in overlay)
                     self.assertTrue(c["resources"]["requests"] and c["resources"]["limits"]["memory"])
 
     def test_they_get_the_time_to_end_that_units_give(self):
