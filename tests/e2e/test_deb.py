@@ -2,7 +2,8 @@
 """The packages for Debian: they install, what their units start tells the demo's story, nothing stays.
 
 Without it: a library or program that a package lacks, a unit that starts something else than it
-should, a file that nobody removes, or a configuration that an upgrade replaces would go unnoticed.
+should, a file that nobody removes, a library whose licence nobody tells of, or a configuration that an
+upgrade replaces would go unnoticed.
 
 The packages are installed in a root of its own: this machine's, with all changes on top of it and
 thrown away, or a bare one that SHUNT_BARE_ROOT names and that is made if need be (`make deb-check`;
@@ -71,6 +72,23 @@ def packed(to):
     """Their names and files."""
     return {re.match(r"[a-z-]+", f).group().rstrip("_"): os.path.join(to, f)
             for f in sorted(os.listdir(to)) if f.endswith(".deb")}
+
+
+def stem(library):
+    """Of a package's name: without its version, which another release of Debian may have."""
+    return re.sub(r"[0-9.-]+(t64)?$", "", library)
+
+
+def licences(debs):
+    """Each package says under what terms it is, and names all libraries that its programs are linked with."""
+    for name, deb in debs.items():
+        text = run("sh", "-c", 'dpkg-deb --fsys-tarfile "$1" | tar -xO "./usr/share/doc/$2/copyright"', "sh", deb,
+                   name).stdout
+        ok("%s says under what terms it is" % name, text.startswith("Format: ") and "\nLicense: " in text, text)
+        told = {stem(n) for n in re.findall(r"^  ([a-z0-9.+-]+) +\S", text, re.M)}
+        needs = {re.split(r"[ (|:]", n.strip())[0] for n in run("dpkg-deb", "-f", deb, "Depends").stdout.split(",")}
+        missing = [n for n in needs if n.startswith(("lib", "zlib")) and stem(n) not in told]
+        ok("%s says whose libraries it is linked with" % name, not missing, missing)
 
 
 def wanted(debs):
@@ -362,6 +380,7 @@ def main():
         debs = build(os.path.join(work, "debs"))
         ok("CUDA is packed if it was compiled", ("shunt-cuda" in debs) ==
            os.path.exists(os.path.join(BIN, "../lib/shunt-dev-cuda.so")), debs)
+        licences(debs)
         if BARE:
             prepare(BARE, debs)
         ended = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
