@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ struct sh_otlp {
     pthread_t thread;
     pthread_mutex_t lock; /* of stopping */
     pthread_cond_t wake;
-    bool has_lock, has_thread, stopping;
+    bool has_lock, stopping;
     atomic_bool give_up; /* not even what is being sent is waited for */
     /* Of the thread. */
     struct otlp_span *queue; /* a ring */
@@ -413,7 +414,12 @@ static int read_headers(struct sh_otlp *o, const char *path, struct sh_err *err)
 static int make_parts(struct sh_otlp *o, const struct sh_otlp_conf *c, struct sh_err *err)
 {
     struct sh_err why = {0};
-    int rc = sh_http_new(c->endpoint, NULL, &o->http, &why);
+    int rc;
+
+    if (strchr(c->endpoint, '@')) /* it is logged, as every option is */
+        return SH_FAIL(err, SH_E_INVALID,
+                       "otlp-endpoint: a user and a password belong into --otlp-headers-file");
+    rc = sh_http_new(c->endpoint, NULL, &o->http, &why);
 
     if (rc)
         return SH_FAIL(err, rc, "otlp-endpoint: %s", why.msg);
@@ -459,6 +465,20 @@ static void init_lock(struct sh_otlp *o)
     o->has_lock = true;
 }
 
+/* It takes no signal: those of the process are for its loop, and a write to a collector that has
+ * left is an error, no end. */
+static bool start_otlp_thread(struct sh_otlp *o)
+{
+    sigset_t all, old;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&o->thread, NULL, otlp_main, o);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc == 0;
+}
+
 int sh_otlp_start(const struct sh_otlp_conf *c, const char *service, const char *instance,
                   struct sh_otlp **out, struct sh_err *err)
 {
@@ -478,8 +498,7 @@ int sh_otlp_start(const struct sh_otlp_conf *c, const char *service, const char 
     sh_strlcpy(o->who.instance, instance, sizeof(o->who.instance));
     init_lock(o);
     sh_trace_set_wishing(true);
-    o->has_thread = pthread_create(&o->thread, NULL, otlp_main, o) == 0;
-    if (!o->has_thread) {
+    if (!start_otlp_thread(o)) {
         sh_trace_set_wishing(false);
         rc = SH_FAIL(err, SH_E_NOMEM, "could not start the thread that sends spans");
         goto out;

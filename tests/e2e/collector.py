@@ -4,9 +4,11 @@ Its `mode` is read for each request: a name of MODES, or a function that gets th
 """
 import http.server
 import json
+import os
 import re
 import socket
 import ssl
+import struct
 import threading
 import time
 
@@ -91,6 +93,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if c.mode == "never reads":
             c.ended.wait()
             return
+        if c.mode == "resets":  # with all that it has not read
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            fd = self.connection.detach()
+            os.close(fd)
+            return
         body = self.rfile.read(int(self.headers["Content-Length"]))
         try:
             MODES[c.mode](self, c, body) if isinstance(c.mode, str) else c.mode(self, body)
@@ -166,6 +173,7 @@ class Collector:
         self.ended = threading.Event()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # a client that has left
         self.server.collector = self
         self.port = self.server.server_address[1]
         self.url = "http%s://127.0.0.1:%d" % ("s" if certificate else "", self.port)

@@ -5,6 +5,7 @@ collector that is dead, slow or hostile could cost requests, memory or the end o
 
 Usage: test_otlp.py [-v] [name ...]
 """
+import concurrent.futures
 import os
 import socket
 import subprocess
@@ -284,6 +285,18 @@ class Alone(Story):
                 with open(os.path.join(self.s.state, "log", name), "rb") as f:
                     self.assertNotIn(b"c2h1bnQ6c2VjcmV0", f.read())
 
+    def test_one_that_resets_a_tls_connection_ends_no_process(self):
+        """What is sent is longer than a socket takes at once, so that some of it is written after the reset."""
+        with Sealed(self) as c:
+            c.mode = "resets"
+            self.start(c.url, OTLP_CA_FILE=c.ca)
+            pids = self.s.pids()
+            for n in range(6):
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    list(pool.map(lambda i: self.ask(i, 1), range(1000 * n, 1000 * n + 300)))
+            until("it has reset all of them", lambda: len(c.asked) >= 12, 60)
+            self.assertEqual(self.s.pids(), pids)
+
     def test_a_certificate_that_is_not_trusted_gets_nothing(self):
         with Sealed(self) as c:
             self.start(c.url)
@@ -293,6 +306,7 @@ class Alone(Story):
 
     def test_an_option_that_is_wrong_is_told_at_once(self):
         for args, why in ((("--otlp-endpoint=gopher://x",), "otlp-endpoint"),
+                          (("--otlp-endpoint=http://me:secret@x",), "otlp-headers-file"),
                           (("--otlp-endpoint=https://x", "--otlp-ca-file=/none"), "otlp-ca-file"),
                           (("--otlp-endpoint=http://x", "--otlp-headers-file=/dev/null"), "otlp-headers-file"),
                           (("--otlp-endpoint=http://x", "--otlp-headers-file=/none"), "otlp-headers-file")):
