@@ -5,9 +5,11 @@
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,6 +17,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAX_FRAME (4u << 20)
@@ -30,6 +33,7 @@ static const int ENDS[] = {SIGINT, SIGTERM, SIGHUP}, TURNS[] = {SIGWINCH, SIGTST
 static struct {
     struct termios was, raw;
     volatile sig_atomic_t is_open, is_resized;
+    sigset_t mask; /* while a key is waited for; else a change of size waits until then */
     struct sh_buf frame;
     size_t rows, cols, n_lines;
     bool is_short; /* the frame is not whole */
@@ -80,6 +84,8 @@ static void screen_handle(void (*on_end)(int), void (*on_turn)(int))
 
 int screen_open(struct sh_err *err)
 {
+    sigset_t turns;
+
     if (!isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &screen.was) != 0)
         return SH_FAIL(err, SH_E_INVALID, "standard input and output are no terminal");
     screen.raw = screen.was;
@@ -89,6 +95,9 @@ int screen_open(struct sh_err *err)
     screen.raw.c_cc[VTIME] = 0;
     sh_buf_init(&screen.frame, MAX_FRAME);
     fflush(stdout);
+    sigemptyset(&turns);
+    sigaddset(&turns, SIGWINCH);
+    pthread_sigmask(SIG_BLOCK, &turns, &screen.mask);
     screen_handle(on_end_signal, on_turn_signal);
     screen.is_open = 1;
     screen_take();
@@ -102,6 +111,7 @@ void screen_close(void)
     screen_give_back();
     screen.is_open = 0;
     screen_handle(SIG_DFL, SIG_DFL);
+    pthread_sigmask(SIG_SETMASK, &screen.mask, NULL);
     sh_buf_fini(&screen.frame);
 }
 
@@ -169,9 +179,10 @@ int screen_end(struct sh_err *err)
 static int next_byte(int64_t ms)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    const struct timespec t = {ms / 1000, SH_MS(ms % 1000)};
     unsigned char byte;
 
-    if (poll(&p, 1, (int)ms) <= 0)
+    if (ppoll(&p, 1, &t, &screen.mask) <= 0)
         return -1;
     return read(STDIN_FILENO, &byte, 1) == 1 ? byte : -2;
 }
@@ -203,7 +214,7 @@ int screen_key(int64_t ms)
 {
     int byte = screen.is_resized ? -1 : next_byte(ms);
 
-    if (screen.is_resized) {
+    if (byte == -1 && screen.is_resized) {
         screen.is_resized = 0;
         return KEY_RESIZED;
     }
