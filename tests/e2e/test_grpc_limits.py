@@ -90,14 +90,14 @@ class Limits(GrpcStory):
     def test_connections_of_an_address_count_over_both_protocols(self):
         web = free_port()
         with another(self.s, "--max-connections-per-ip=4", http_port=web) as port:
-            first = [self.stranger(web) for _ in range(3)]
-            then = [self.stranger(port), self.stranger(port)]
-            until("the oldest went", lambda: self.is_closed(first[0]))
-            self.assertFalse(any(self.is_closed(c) for c in first[1:] + then))
-            then += [self.stranger(web) for _ in range(3)]
-            until("the oldest went", lambda: self.is_closed(first[1]) and self.is_closed(first[2]) and
-                  self.is_closed(then[0]))
-            self.assertFalse(any(self.is_closed(c) for c in then[1:]))
+            conns = []
+
+            def n_closed():  # which one is the oldest, threads that accept at a time settle
+                return sum(self.is_closed(c) for c in conns)
+            for n, at in ((3, web), (2, port), (3, web), (3, port)):
+                conns += [self.stranger(at) for _ in range(n)]
+                until("some went", lambda: n_closed() >= len(conns) - 4)
+                self.assertEqual(n_closed(), max(len(conns) - 4, 0))
             c = triton.InferenceServerClient("127.0.0.1:%d" % port)
             self.addCleanup(c.close)
             self.assertTrue(c.is_model_ready("digits", headers=dict(self.auth)))
@@ -301,9 +301,10 @@ class Limits(GrpcStory):
                             c.sendall(frame(1, 4, 1 + 2 * i, head(b"ModelStreamInfer", authorization=b"Bearer " +
                                                                   greedy.encode())))
                         c.sendall(b"".join(frame(0, 0, 1 + 2 * i, part) for part in pieces(ahead[:60000])))
-                    with contextlib.suppress(TimeoutError):
-                        while piece := c.recv(65536):
-                            got += piece
+                    end = time.monotonic() + (20 if len(said) == 3 else 1)
+                    while "grpc-status" not in told(got) and time.monotonic() < end:
+                        with contextlib.suppress(TimeoutError):
+                            got += c.recv(65536)
                     said[-1] = told(got)
                 self.assertNotIn("grpc-status", said[0])  # 1.2 MB of 2 MiB
                 self.assertEqual(said[-1].get("grpc-status"), "8", said[-1])
