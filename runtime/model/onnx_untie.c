@@ -352,8 +352,21 @@ static bool is_of_one(struct untie *u, uint32_t v)
     return u->views[v] == YES;
 }
 
+/* Is that what the exporter calls a parameter of the module: "p_net_0_scale"? */
+static bool is_param_called(const struct untie *u, const char *name)
+{
+    bool is = false;
+
+    for (size_t i = 0; i < u->kinds->names.cap && strncmp(name, "p_", 2) == 0 && !is; i++) {
+        const struct names_slot *s = &u->kinds->names.slots[i];
+
+        is = s->key && s->number == GRAPH_SAID_PARAM && onnx_call_is_param(name, s->key);
+    }
+    return is;
+}
+
 /* What tells input k of the node, which is v, from other uses of v. called: as what it was called
- * with; "": it is not said. */
+ * with; "": it is not said. What was called with one parameter is one, whatever it is beside. */
 static int find_that(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t v,
                      const char *called, uint32_t *out)
 {
@@ -363,6 +376,8 @@ static int find_that(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32
     *out = NAMES_NONE;
     if (called[0] && !u->by_name && param_is_moved(own))
         rc = number_call(u, param_is_moved(called) && is_of_one(u, v) ? own : called, out);
+    else if (!u->by_name && !u->only_taken && is_param_called(u, called))
+        rc = number_call(u, called, out);
     if (!rc && *out == NAMES_NONE && !u->only_taken)
         *out = input_beside(u, n, k);
     return rc;

@@ -10,7 +10,8 @@
  * file does not say which modules share a parameter by design, so the numbers decide: an F32
  * initializer whose numbers are all equal (ones, zeros) becomes one for each use,
  * "NAME@OUTPUT:INPUT" after the node, except for the first use and for uses beside the same weight,
- * which belong to a module that is called again. Any other initializer that is used twice is meant
+ * which belong to a module that is called again, or what both were called with is one parameter by
+ * the newer exporter's note. Any other initializer that is used twice is meant
  * to be shared, since no two parameters are equal by chance. A file may show what was merged: where
  * it has all that its signature names, no parameters were; what was taken of some, as the elements
  * of a vector, the newer exporter notes at each use as it was called before (onnx_calls.h); and the

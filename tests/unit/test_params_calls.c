@@ -525,6 +525,34 @@ static void what_was_turned_is_known_by_the_name_in_its_module(void **state)
     graph_free(g);
 }
 
+static void say_uses(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE,
+             "p_a: PARAMETER target='a'\np_b: PARAMETER target='b'\np_c: PARAMETER target='c'\n");
+    say_call(g, "m0", "args = (%x, %p_a), kwargs = {})");
+    say_call(g, "m1", "args = (%m0, %p_b), kwargs = {})");
+    say_call(g, "m2", "args = (%m1, %p_a), kwargs = {})");
+}
+
+/* A number that is used twice, and another that began as the same and was merged with it, as the
+ * calls say. A third that nobody uses is not in the file. */
+static void uses_of_one_number_are_one_and_of_another_two(void **state)
+{
+    static const char *const PRODUCTS[] = {"m0", "m1", "m2"};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 3}), a = uniform(g, "a", 3, 0.3f);
+
+    (void)state;
+    for (size_t k = 0; k < SH_ARRAY_LEN(PRODUCTS); k++)
+        x = NODE(g, "Mul", PRODUCTS[k], x, a);
+    g = edited(g, x, say_uses);
+    assert_string_equal(input_of(g, "m0", 1), "a");
+    assert_string_equal(input_of(g, "m1", 1), "a@m1:1");
+    assert_string_equal(input_of(g, "m2", 1), "a");
+    graph_free(g);
+}
+
 /* One filter for three channels. */
 static void what_was_expanded_in_blocks_is_one(void **state)
 {
@@ -560,6 +588,7 @@ int main(void)
         cmocka_unit_test(what_was_computed_of_a_parameter_alone_is_refused),
         cmocka_unit_test(the_length_of_a_parameter_is_computed_again),
         cmocka_unit_test(sums_of_squares_are_computed_again),
+        cmocka_unit_test(uses_of_one_number_are_one_and_of_another_two),
         cmocka_unit_test(what_was_turned_is_known_by_the_name_in_its_module),
         cmocka_unit_test(what_was_expanded_in_blocks_is_one),
     };
