@@ -96,8 +96,8 @@ copy_tests() {
     while IFS= read -r f; do
         install -D -m "$(stat -c %a "$root/$f")" "$root/$f" "$out/$f"
     done < <(cd "$root" && printf '%s\n' common/{msg.def,wire.h} tests/{selftest,golden/check}.py \
-        tests/e2e/{exec_driver,onnx_bytes,pictures,spec,system,wire}.py bench/{gpu.sh,README.md} \
-        bench/{gpu,lib,peers}/*.py)
+        tests/e2e/{exec_driver,onnx_bytes,pictures,safetensors_bytes,spec,system,wire}.py \
+        bench/{gpu.sh,README.md} bench/{gpu,lib,peers}/*.py)
 }
 
 # The laboratory's programs and the oracle need no other libraries than the bundle, which has them.

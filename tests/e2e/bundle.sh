@@ -51,6 +51,20 @@ if [ -x built/device-tests/test_attn ]; then
         --strip-components 1
     exits "a host is checked" 0 "device-test 1 of 1" \
         bare "$home/bin/shunt-selftest" --device cpu --precisions fp32 --tests test_attn
+    ok "what packed Python imports of ours is packed" python3 -c 'if True:
+        import ast, pathlib, sys
+        root, home = map(pathlib.Path, sys.argv[1:])
+        folders = "tests/e2e", "bench/lib", "bench/gpu", "bench/peers"
+        ours = {p.stem for f in folders for p in (root / f).glob("*.py")}
+        packed = [p for f in ("tests", "bench") for p in (home / f).rglob("*.py")]
+        there = {p.stem for p in packed}
+        for p in packed:
+            for n in ast.walk(ast.parse(p.read_text())):
+                names = [a.name for a in n.names] if isinstance(n, ast.Import) else \
+                    [n.module or ""] if isinstance(n, ast.ImportFrom) else []
+                for m in {x.split(".")[0] for x in names} & ours - there:
+                    sys.exit("%s needs %s" % (p, m))
+        assert len(packed) > 20' "$root" "$home"
     ok "a bench finds the program of its loads" \
         bare SHUNT_BIN="$home/bin" PYTHONPATH="$home/bench/lib" python3 -c 'if True:
         import arrivals, sys
