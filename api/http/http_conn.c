@@ -63,6 +63,9 @@ void conns_make_room(struct http_conns *s, struct http_thread *t)
 {
     pthread_mutex_lock(&s->peers->lock);
     thread_make_room(t, NULL);
+    /* Descriptors may be there again long before one of its connections ends by itself. */
+    if (atomic_load(&t->stopped_accepting) && peer_make_room(&t->room, NULL, SPARE_NS))
+        atomic_store(&t->stopped_accepting, false);
     pthread_mutex_unlock(&s->peers->lock);
 }
 

@@ -82,6 +82,8 @@ static void on_library_log(void *cls, const char *fmt, va_list ap)
         http_on_bad_length(cls);
     if (strstr(fmt, "limit at FIRST connection"))
         ((struct http_thread *)cls)->is_out = true;
+    if (strstr(fmt, "temporarily suspending accept"))
+        atomic_store(&((struct http_thread *)cls)->stopped_accepting, true);
     vsnprintf(text, sizeof(text), fmt, ap);
     text[strcspn(text, "\n")] = '\0';
     SH_DEBUG("http.library", "msg=\"%s\"", sh_log_quote(text, safe, sizeof(safe)));

@@ -322,7 +322,8 @@ class Limits(GrpcStory):
         """Whoever waits for a place costs nothing meanwhile, over either protocol."""
         for web in (False, True):
             at = free_port()
-            with another(self.s, "--threads=1", http_port=at) as port:
+            with another(self.s, "--threads=1", "--idle-timeout-s=3600", "--header-timeout-s=3600",
+                         http_port=at) as port:
                 pid = next(int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_api(p, port))
                 begin = len(os.listdir("/proc/%d/fd" % pid))
                 subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % begin], check=True)
@@ -335,6 +336,27 @@ class Limits(GrpcStory):
                 for c in waiting:
                     c.close()
                 self.assertTrue(self.can(self.another_stub(port)))
+
+    def test_descriptors_that_come_back_are_used(self):
+        """A connection that stays must not be what everybody waits for."""
+        at = free_port()
+        with another(self.s, "--threads=1", "--idle-timeout-s=3600", "--header-timeout-s=3600", http_port=at) as port:
+            pid = next(int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_api(p, port))
+            stays = http.client.HTTPConnection("127.0.0.1", at, timeout=20)
+            self.addCleanup(stays.close)
+            stays.request("GET", "/v2/models/digits", headers=self.auth)
+            self.assertEqual(stays.getresponse().read()[:1], b"{")
+            begin = len(os.listdir("/proc/%d/fd" % pid))
+            subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % begin], check=True)
+            waiting = [self.stranger(at) for _ in range(5)]
+            time.sleep(1)
+            subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % (begin + 100)], check=True)
+            for c in waiting:
+                c.close()
+            c = http.client.HTTPConnection("127.0.0.1", at, timeout=20)
+            self.addCleanup(c.close)
+            c.request("GET", "/v2/models/digits", headers=self.auth)
+            self.assertEqual(c.getresponse().status, 200)
 
     @staticmethod
     def is_api(pid, port):
