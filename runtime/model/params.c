@@ -107,11 +107,13 @@ static bool is_value_written(const struct graph_value *v)
            param_is_written(v->data, v->rank, v->dims);
 }
 
-/* It is called like what learns, and stays only because somebody may have written its numbers. */
+/* It is called like what learns, or is a parameter, with a gradient or without, and stays only
+ * because somebody may have written its numbers. */
 static bool may_begin_so(const struct graph *g, const struct graph_value *v)
 {
-    return v->is_assumed && v->data && v->dtype == SH_F32 && !is_made_up(g, v) &&
-           !param_is_buffer(v->name) && param_may_begin(v->data, v->rank, v->dims);
+    return (v->is_assumed || v->said == GRAPH_SAID_PARAM) && v->data && v->dtype == SH_F32 &&
+           !is_made_up(g, v) && !param_is_buffer(v->name) &&
+           param_may_begin(v->data, v->rank, v->dims);
 }
 
 /* A filter of the code: edges, a blur for each channel, the numbers of bins. */
@@ -721,8 +723,9 @@ static void decide_params(struct graph *g, const struct found *f)
         const bool found = (v->rank > 0 && f->weighs[i]) || (!held && f->learns[i]);
 
         v->is_computed &= !f->filters[i];
-        v->is_held = (v->is_assumed && !f->filters[i] &&
-                      (looks_learned(v) || is_lone_number(v, f->counts[i] || f->joins[i]) ||
+        v->is_held = (!f->filters[i] &&
+                      ((v->is_assumed &&
+                        (looks_learned(v) || is_lone_number(v, f->counts[i] || f->joins[i]))) ||
                        may_begin_so(g, v))) ||
                      is_blank(v, f->counts[i] || f->joins[i]);
         v->is_param = v->is_param &&

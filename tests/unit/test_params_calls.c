@@ -525,6 +525,36 @@ static void what_was_turned_is_known_by_the_name_in_its_module(void **state)
     graph_free(g);
 }
 
+static void say_centres(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, META_SIGNATURE,
+             "p_c: PARAMETER target='centres'\np_p: PARAMETER target='places'\n");
+}
+
+/* Parameters may be without a gradient, which no file says. What begins as a line is held, and
+ * told, as it may learn; tables of sines are positions. */
+static void a_parameter_that_is_a_line_is_held_and_told(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 12, 8}),
+             c = param(g, "centres", 1, (int64_t[]){8}),
+             p = param(g, "places", 2, (int64_t[]){12, 8});
+
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        ((float *)g->values[c].data)[i] = -2 + (float)i * 0.571428571f;
+    for (int i = 0; i < 96; i++) {
+        const float angle = (float)(i / 8) / powf(100, (float)(i % 8 / 2) / 4);
+
+        ((float *)g->values[p].data)[i] = i % 2 ? cosf(angle) : sinf(angle);
+    }
+    g = edited(g, NODE(g, "Sub", "y", NODE(g, "Add", "m", x, p), c), say_centres);
+    assert_true(g->values[graph_find(g, "centres")].is_held && !is_param(g, "centres"));
+    assert_false(g->values[graph_find(g, "places")].is_held || is_param(g, "places"));
+    graph_free(g);
+}
+
 static void say_uses(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
@@ -588,6 +618,7 @@ int main(void)
         cmocka_unit_test(what_was_computed_of_a_parameter_alone_is_refused),
         cmocka_unit_test(the_length_of_a_parameter_is_computed_again),
         cmocka_unit_test(sums_of_squares_are_computed_again),
+        cmocka_unit_test(a_parameter_that_is_a_line_is_held_and_told),
         cmocka_unit_test(uses_of_one_number_are_one_and_of_another_two),
         cmocka_unit_test(what_was_turned_is_known_by_the_name_in_its_module),
         cmocka_unit_test(what_was_expanded_in_blocks_is_one),
