@@ -12,6 +12,15 @@ int64_t sh_clock_wall_ms(void); /* Unix time */
 int64_t sh_clock_wall_ns(void); /* the same */
 int64_t sh_clock_cpu_ns(void);  /* that this thread has computed */
 
+/* How long it is until then; 0: it is past. One look at the clock: SH_MAX() of a difference takes
+ * two, and what the first finds above 0 the second may find below. */
+static inline int64_t sh_clock_until(int64_t end_ns)
+{
+    const int64_t now_ns = sh_clock_ns();
+
+    return end_ns > now_ns ? end_ns - now_ns : 0;
+}
+
 /* Tests only: stops time until it is moved; sh_clock_real() ends that. */
 void sh_clock_fake(int64_t mono_ns, int64_t wall_ms);
 void sh_clock_advance(int64_t ns);

@@ -88,7 +88,7 @@ static int wait_socket(PGconn *conn, short events, int64_t end_ns)
     int n;
 
     do {
-        left_ns = SH_MAX(end_ns - sh_clock_ns(), 0);
+        left_ns = sh_clock_until(end_ns);
         n = poll(&p, 1, (int)SH_MIN(sh_ms_up(left_ns), INT64_C(3600000)));
     } while (n < 0 && errno == EINTR);
     return n;

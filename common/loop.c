@@ -560,7 +560,7 @@ static int64_t sleep_ns(const struct sh_loop *l, int64_t max_wait_ns)
 
     if (l->heap_len == 0)
         return max_wait_ns;
-    left_ns = SH_MAX(l->heap[0]->due_ns - sh_clock_ns(), 0);
+    left_ns = sh_clock_until(l->heap[0]->due_ns);
     return max_wait_ns < 0 ? left_ns : SH_MIN(left_ns, max_wait_ns);
 }
 

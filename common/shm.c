@@ -113,7 +113,7 @@ int sh_futex_wait(const uint32_t *word, uint32_t seen, int64_t timeout_ns)
     int64_t end = sh_clock_ns() + SH_MIN(SH_MAX(timeout_ns, (int64_t)0), INT64_MAX / 4);
 
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == seen) {
-        int64_t left = SH_MAX(end - sh_clock_ns(), (int64_t)0);
+        int64_t left = sh_clock_until(end);
         struct timespec ts = {.tv_sec = left / SH_S(1), .tv_nsec = left % SH_S(1)};
 
         /* Not FUTEX_PRIVATE_FLAG: the other side is another process. */

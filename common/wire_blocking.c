@@ -22,7 +22,7 @@ static int wait_ready(int fd, short events, int64_t end_ns, struct sh_err *err)
     int n, ms;
 
     for (;;) {
-        left_ns = end_ns == NO_LIMIT ? NO_LIMIT : SH_MAX(end_ns - sh_clock_ns(), 0);
+        left_ns = end_ns == NO_LIMIT ? NO_LIMIT : sh_clock_until(end_ns);
         ms = (int)SH_MIN(sh_ms_up(left_ns), INT64_C(1000000));
         n = poll(&p, 1, ms);
         if (n > 0)

@@ -182,8 +182,11 @@ static void run_ready(struct link *l, struct infer *i)
                                  .priority = i->plan.priority,
                                  .sizes = {i->plan.run.v, i->plan.run.n * sizeof(uint32_t)}};
     if (budget_ns > 0) { /* counts from the headers; a client can only ask for less time */
+        int64_t left_ns;
+
         i->link.deadline_ns = SH_MIN(i->link.deadline_ns, i->begin_ns + budget_ns);
-        m.u.infer_ready.budget_ns = SH_MAX(i->link.deadline_ns - sh_clock_ns(), 1);
+        left_ns = sh_clock_until(i->link.deadline_ns);
+        m.u.infer_ready.budget_ns = SH_MAX(left_ns, 1);
     }
     i->link.ready = true;
     i->link.ready_ns = sh_clock_ns();
@@ -551,6 +554,7 @@ static void on_scheduler_up(struct sh_wire *w, void *arg)
 static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void *arg)
 {
     struct link *l = arg;
+    const int64_t orphans_end_ns = sh_clock_ns() + ORPHAN_NS;
     struct infer *next;
 
     (void)w;
@@ -567,7 +571,7 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
             link__fail(l, i, SH_E_UNAVAILABLE, LINK_LOST_TEXT, true);
         } else {
             i->link.orphan = true;
-            i->link.deadline_ns = SH_MIN(i->link.deadline_ns, sh_clock_ns() + ORPHAN_NS);
+            i->link.deadline_ns = SH_MIN(i->link.deadline_ns, orphans_end_ns);
         }
     }
 }

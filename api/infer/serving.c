@@ -150,8 +150,11 @@ void serving_get(struct serving *s, int64_t version_id, struct serving_state *ou
     e = idmap_get(&s->by_id, (uint64_t)version_id);
     if (e) {
         *out = e->is;
-        if (out->left_ns > 0)
-            out->left_ns = SH_MAX(out->left_ns - (sh_clock_ns() - e->at_ns), 0);
+        if (out->left_ns > 0) {
+            const int64_t past_ns = sh_clock_ns() - e->at_ns;
+
+            out->left_ns = SH_MAX(out->left_ns - past_ns, 0);
+        }
     }
     pthread_mutex_unlock(&s->lock);
 }

@@ -543,9 +543,8 @@ static int run_screen(struct cli *c, struct sh_err *err)
         rc = draw_frame(&t, err);
         if (!rc)
             goes_on =
-                on_key(&t, screen_key(t.is_paused
-                                          ? c->conf->interval_ms
-                                          : SH_MAX((t.next_ns - sh_clock_ns()) / SH_MS(1), 0) + 1));
+                on_key(&t, screen_key(t.is_paused ? c->conf->interval_ms
+                                                  : sh_clock_until(t.next_ns) / SH_MS(1) + 1));
     }
     screen_close();
     json_decref(t.items);

@@ -81,7 +81,8 @@ static void age(const char *time, char *out, size_t size)
         sh_strlcpy(out, "-", size);
         return;
     }
-    s = SH_MAX(sh_clock_wall_ms() / 1000 - (int64_t)timegm(&tm), (int64_t)0);
+    s = sh_clock_wall_ms() / 1000 - (int64_t)timegm(&tm);
+    s = SH_MAX(s, (int64_t)0);
     snprintf(out, size, "%lld%c",
              (long long)(s < 120      ? s
                          : s < 7200   ? s / 60

@@ -143,7 +143,9 @@ double tx_beta_ns(const struct tx *t)
 
 double tx_backlog_ns(const struct tx *t)
 {
-    return SH_MAX(t->busy_until_ns - (double)sh_clock_ns(), 0.0);
+    const double now_ns = (double)sh_clock_ns();
+
+    return SH_MAX(t->busy_until_ns - now_ns, 0.0);
 }
 
 /* ------------------------------------------------------------------ single operations */
@@ -165,13 +167,14 @@ int tx_in(struct tx *t, enum tx_purpose why, size_t off, const void *host, size_
 {
     /* The contract takes one pointer for both directions; host to device only reads it. */
     int rc = dev_mem_copy(t->mem, TX_LANE_IN, DEV_H2D, off, (void *)(uintptr_t)host, bytes, err);
+    double now_ns;
 
     if (rc)
         return rc;
     count_link_bytes(t, "h2d", why, bytes);
     t->n_in++;
-    t->busy_until_ns =
-        SH_MAX(t->busy_until_ns, (double)sh_clock_ns()) + t->alpha_ns + t->beta_ns * (double)bytes;
+    now_ns = (double)sh_clock_ns();
+    t->busy_until_ns = SH_MAX(t->busy_until_ns, now_ns) + t->alpha_ns + t->beta_ns * (double)bytes;
     return SH_OK;
 }
 

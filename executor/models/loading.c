@@ -96,11 +96,9 @@ static const struct worker *builder_of(struct store *s, const struct model *m)
  * leaves more. */
 static double load_left_ns(struct store *s, const struct model *m)
 {
-    double all = expected_ns(m);
+    const double all = expected_ns(m), left = all - (double)(sh_clock_ns() - m->build_ns);
 
-    if (!builder_of(s, m))
-        return all;
-    return SH_MAX(all - (double)(sh_clock_ns() - m->build_ns), all / 20);
+    return builder_of(s, m) ? SH_MAX(left, all / 20) : all;
 }
 
 struct loading_step loading_step_of(struct store *s, const struct model *m)
@@ -118,7 +116,8 @@ struct loading_step loading_step_of(struct store *s, const struct model *m)
 
         out.step = step < WORKER_N_LOADS ? STEPS[step] : "";
         out.total = atomic_load(&c->load_total);
-        out.done = SH_MIN(atomic_load(&c->load_done), out.total);
+        out.done = atomic_load(&c->load_done);
+        out.done = SH_MIN(out.done, out.total);
     }
     out.left_ns = (int64_t)left;
     return out;

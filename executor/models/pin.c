@@ -67,7 +67,9 @@ static enum msg_pin pin_of(const struct model *m)
 /* Until all that was put on its way is there; 0: it is. */
 static int64_t arrives_in_ns(const struct model *m)
 {
-    return m->has_image && tx_image_busy(&m->tx) ? SH_MAX(m->tx.expected_ns - sh_clock_ns(), 1) : 0;
+    const int64_t left_ns = sh_clock_until(m->tx.expected_ns);
+
+    return m->has_image && tx_image_busy(&m->tx) ? SH_MAX(left_ns, 1) : 0;
 }
 
 /* True: a message went out. */

@@ -37,7 +37,7 @@ static bool wait_readable(int fd, int64_t timeout_ns)
     int n;
 
     do {
-        int64_t left = SH_MAX(end - sh_clock_ns(), 0);
+        int64_t left = sh_clock_until(end);
 
         n = poll(&p, 1, (int)sh_ms_up(left));
     } while (n < 0 && errno == EINTR);

@@ -123,7 +123,7 @@ static struct sh_msg message(const struct model *m)
     int64_t left_ns = x->left_ns;
 
     if (left_ns > 0)
-        left_ns = SH_MAX(left_ns - (sh_clock_ns() - x->at_ns), 0);
+        left_ns = sh_clock_until(x->at_ns + left_ns);
     return (struct sh_msg){.type = MSG_MODEL_UP,
                            .u.model_up = {.version_id = m->version_id,
                                           .state = m->told.state,

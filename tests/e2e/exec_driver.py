@@ -169,7 +169,9 @@ class Driver:
         """As the database does it: what it has it does not take again."""
         rows = {}
         for t, kind, _, id_, _, ns, requests, samples, step in struct.iter_unpack("<64sIIqqqqqq", m.rows):
-            rows[t.rstrip(b"\0").decode(), kind, id_] = (ns, requests, samples, step)
+            key = t.rstrip(b"\0").decode(), kind, id_
+            before = rows.get(key, (0, 0, 0, 0))  # of another minute
+            rows[key] = tuple(map(sum, zip(before, (ns, requests, samples)))) + (max(before[3], step),)
         self.used.setdefault((m.source, m.number), rows)
         if self.stores:
             self.scheduler.send("USAGE_STORED", source=m.source, number=m.number)

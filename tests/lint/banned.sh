@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# banned.sh - calls that are unsafe or keep hidden state, and mutable state at file scope; rows of
-# zeros where a time has a unit. Comments and strings are blanked out before the search, so that
-# they may talk about all of this.
+# banned.sh - calls that are unsafe or keep hidden state, a clock in a macro that reads it twice,
+# mutable state at file scope; rows of zeros where a time has a unit. Comments and strings are
+# blanked out before the search, so that they may talk about all of this.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 
@@ -46,6 +46,11 @@ git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs -r perl -
             }
         }
         my $is_product = $file =~ m{^(api|cli|common|executor|runtime|scheduler|simulate|zoo)/};
+        while ($t =~ /\bSH_M(?:IN|AX)(\((?:[^()]++|(?1))*\))/g) {
+            my ($args, $at) = ($1, $-[0]);
+            say_no($file, $t, $at, "SH_MIN() and SH_MAX() would look at the clock twice")
+                if $args =~ /\bsh_clock_\w+\(/;
+        }
         while ($is_product && $t =~ m{(?:_NS\s+\(?|[*/%] )(?:INT64_C\()?\d+000000L*\b}g) {
             say_no($file, $t, $-[0], "a time has a unit: SH_MS() of common/units.h");
         }

@@ -1,5 +1,6 @@
 /* test_loop.c - without it, a wake-up could be lost (a daemon that sleeps on work), a callback
  * could run for something already freed, or a timer could fire early, twice or never. */
+/* link: -Wl,--wrap=sh_clock_ns -Wl,--wrap=epoll_pwait2 */
 #include "common/clock.h"
 #include "common/loop.h"
 #include "tests/unit/sh_test.h"
@@ -7,11 +8,36 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #define MS INT64_C(1000000)
 #define LONG_NS (10000 * MS) /* a test that waits this long has failed */
+
+static int64_t look_ns, looked_ns; /* a look at the clock takes so long; 0: as it is */
+static bool sleeps_for_ever;
+
+int64_t __real_sh_clock_ns(void);
+int64_t __wrap_sh_clock_ns(void);
+int __real_epoll_pwait2(int fd, struct epoll_event *ev, int max, const struct timespec *wait,
+                        const sigset_t *mask);
+int __wrap_epoll_pwait2(int fd, struct epoll_event *ev, int max, const struct timespec *wait,
+                        const sigset_t *mask);
+
+int64_t __wrap_sh_clock_ns(void)
+{
+    return look_ns ? (looked_ns += look_ns) : __real_sh_clock_ns();
+}
+
+int __wrap_epoll_pwait2(int fd, struct epoll_event *ev, int max, const struct timespec *wait,
+                        const sigset_t *mask)
+{
+    if (!look_ns)
+        return __real_epoll_pwait2(fd, ev, max, wait, mask);
+    sleeps_for_ever |= !wait;
+    return 0;
+}
 
 struct world {
     struct sh_loop *loop;
@@ -250,6 +276,28 @@ static void timers_fire_in_order_and_not_before_their_time(void **state)
     sh_clock_advance(1000);
     assert_ok(sh_loop_once(w->loop, 0, NULL));
     assert_string_equal(w->order, "abcd");
+}
+
+static void ignore_timer(struct sh_loop *l, void *arg)
+{
+    (void)l;
+    (void)arg;
+}
+
+/* A look at the clock takes time; on a busy machine another process may run between two of them. */
+static void a_timer_that_falls_due_between_two_looks_at_the_clock_is_not_slept_over(void **state)
+{
+    struct world *w = *state;
+
+    looked_ns = MS;
+    look_ns = 10;
+    for (int64_t delay_ns = 1; delay_ns < 100; delay_ns++) {
+        assert_ok(sh_timer_add(w->loop, delay_ns, 0, ignore_timer, NULL, &w->timer[0], NULL));
+        assert_ok(sh_loop_once(w->loop, -1, NULL));
+        sh_timer_del(w->timer[0]);
+    }
+    look_ns = 0;
+    assert_false(sleeps_for_ever);
 }
 
 static void a_periodic_timer_leaves_out_what_it_missed(void **state)
@@ -636,6 +684,7 @@ int main(void)
         TEST(watching_twice_or_nothing_is_refused),
         TEST(a_callback_cannot_run_the_loop),
         TEST(timers_fire_in_order_and_not_before_their_time),
+        TEST(a_timer_that_falls_due_between_two_looks_at_the_clock_is_not_slept_over),
         TEST(a_periodic_timer_leaves_out_what_it_missed),
         TEST(a_timer_can_be_disarmed_and_armed_again),
         TEST(a_timer_that_rearms_itself_at_once_fires_once_a_turn),

@@ -144,7 +144,8 @@ static int enqueue(struct dev_mem *base, uint32_t lane, struct cmd c, int64_t *l
     catch_up(m);
     if (l->n == RING)
         return SH_FAIL(err, SH_E_QUEUEFULL, "copy lane %u already holds %u commands", lane, RING);
-    begin = SH_MAX(sh_clock_ns(), l->ready_ns);
+    begin = sh_clock_ns();
+    begin = SH_MAX(begin, l->ready_ns);
     if (link)
         begin = SH_MAX(begin, *link);
     c.due_ns = l->ready_ns = begin + duration_ns;
