@@ -80,6 +80,8 @@ int sh_http_new(const char *server, const char *key, struct sh_http **out, struc
     curl_easy_setopt(h->curl, CURLOPT_USERAGENT, agent);
     curl_easy_setopt(h->curl, CURLOPT_ERRORBUFFER, h->error);
     curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
+    /* A call that is over, or stopped, does not wait for name servers that do not answer. */
+    curl_easy_setopt(h->curl, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(h->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
     curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(h->curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);

@@ -1,13 +1,38 @@
 /* test_otlp.c - Without it: a span with a name that was cut within a character could cost a whole
- * batch, a collector could make us count what never was by what it answers, and wishes for spans
- * could be kept where nobody takes them. */
+ * batch, a collector could make us count what never was by what it answers, wishes for spans could
+ * be kept where nobody takes them, and a process could end as late as the resolver gives up, which
+ * is after half a minute on many hosts: an executor is killed by then. */
+/* link: -lpthread -lcurl */
+#include "common/clock.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/otlp.h"
 #include "common/otlp_json.h"
+#include "common/units.h"
 #include "tests/unit/sh_test.h"
 
+#include <netdb.h>
+#include <semaphore.h>
+#include <unistd.h>
+
 #define MAX_TEXT ((size_t)1 << 20)
+#define LOOKUP_S 20
+
+static sem_t lookup_began;
+
+/* libcurl calls this one, not that of the C library. */
+__attribute__((visibility("default"))) int getaddrinfo(const char *name, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **out)
+{
+    (void)name;
+    (void)service;
+    (void)hints;
+    *out = NULL;
+    sem_post(&lookup_began);
+    sleep(LOOKUP_S);
+    return EAI_AGAIN;
+}
 
 static json_t *print_spans(const struct otlp_span *s, size_t n)
 {
@@ -142,6 +167,26 @@ static void wishes_are_kept_only_where_somebody_takes_them(void **state)
     sh_trace_set_wishing(false);
 }
 
+static void a_lookup_that_hangs_does_not_hold_up_the_end(void **state)
+{
+    static char endpoint[] = "http://collector.test:4318";
+    const struct sh_otlp_conf c = {.endpoint = endpoint};
+    const struct sh_trace_wish w = {.api = 1, .rid = 1, .trace = {1}, .self = 1};
+    struct sh_otlp *o = NULL;
+    struct sh_err err = {0};
+    int64_t begin_ns;
+
+    (void)state;
+    sem_init(&lookup_began, 0, 0);
+    assert_ok_err(sh_otlp_start(&c, "shunt-api", "api", &o, &err), &err);
+    SH_TRACE(.name = "n", .track = "t", .begin_ns = sh_clock_ns(), .api = w.api, .rid = w.rid);
+    assert_true(sh_trace_wish(&w));
+    sem_wait(&lookup_began);
+    begin_ns = sh_clock_ns();
+    sh_otlp_stop(o);
+    assert_true(sh_clock_ns() - begin_ns < SH_S(LOOKUP_S) / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +195,7 @@ int main(void)
         cmocka_unit_test(a_mistake_of_a_client_is_no_error_of_a_server),
         cmocka_unit_test(what_a_collector_answers_is_believed_only_if_it_can_be),
         cmocka_unit_test(wishes_are_kept_only_where_somebody_takes_them),
+        cmocka_unit_test(a_lookup_that_hangs_does_not_hold_up_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
