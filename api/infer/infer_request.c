@@ -70,7 +70,8 @@ void infer_complete(struct infer *i, const struct infer_result *r)
         req_wake(wake);
 }
 
-static void trace_request(struct infer *i, int rc, int64_t now)
+/* answer_ns: as it was under the lock. */
+static void trace_request(struct infer *i, int rc, int64_t now, int64_t answer_ns)
 {
     static const char *const STAGES[] = {"body", "answer", "reply", NULL};
 
@@ -79,8 +80,8 @@ static void trace_request(struct infer *i, int rc, int64_t now)
     SH_TRACE(.name = "request", .track = "requests", .begin_ns = i->begin_ns, .end_ns = now,
              .api = link_api_id(i->api->link), .rid = i->rid, .rc = rc, .what = i->v->model,
              .id = i->id, .stages = STAGES,
-             .stage_ends_ns = {i->body_ns ? i->body_ns : now, i->answer_ns ? i->answer_ns : now});
-    traced_end(i, rc, now - i->begin_ns);
+             .stage_ends_ns = {i->body_ns ? i->body_ns : now, answer_ns ? answer_ns : now});
+    traced_end(i, rc, now - i->begin_ns, i->body_ns && answer_ns);
 }
 
 /* May it speak for or against the version? A tenant with which the model is shared must not bring
@@ -99,7 +100,7 @@ void infer_settle(struct infer *i, int rc)
     const char *outcome = rc ? sh_rc_name(rc) : "ok";
     struct stats_sample s = {.ok = rc == SH_OK};
     enum slo_outcome slo;
-    int64_t ns, now;
+    int64_t ns, now, answer_ns;
 
     if (!i || i->settled)
         return;
@@ -112,8 +113,9 @@ void infer_settle(struct infer *i, int rc)
     s.queue_ns = i->result.queue_ns;
     s.copy_ns = i->result.copy_ns;
     s.compute_ns = i->result.compute_ns;
+    answer_ns = i->answer_ns;
     pthread_mutex_unlock(&i->lock);
-    trace_request(i, rc, now);
+    trace_request(i, rc, now, answer_ns);
     sh_metric_add(M_shunt_requests_total, SH_LABELS(i->tenant, i->v->model, outcome), 1);
     sh_metric_observe(M_shunt_request_duration_seconds, SH_LABELS(i->tenant, i->v->model),
                       (double)ns / 1e9);

@@ -45,7 +45,7 @@ static int find_trace_id(const struct infer *i, uint8_t out[static SH_TRACE_ID_B
     return sh_random(out, sizeof(NONE), NULL);
 }
 
-void traced_end(struct infer *i, int rc, int64_t ns)
+void traced_end(const struct infer *i, int rc, int64_t ns, bool was_answered)
 {
     struct sh_trace_wish w = {
         .api = link_api_id(i->api->link), .rid = i->rid, .parent = i->trace.parent};
@@ -56,7 +56,7 @@ void traced_end(struct infer *i, int rc, int64_t ns)
     if (find_trace_id(i, w.trace) || sh_random(&w.self, sizeof(w.self), NULL))
         return;
     w.self = w.self ? w.self : 1;
-    others.parent = i->answer_ns && i->body_ns ? sh_trace_stage_id(w.self, STAGE_ANSWER) : w.self;
+    others.parent = was_answered ? sh_trace_stage_id(w.self, STAGE_ANSWER) : w.self;
     memcpy(others.trace, w.trace, sizeof(others.trace));
     if (sh_trace_wish(&w))
         link_want_spans(i->api->link, &others);

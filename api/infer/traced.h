@@ -10,7 +10,8 @@
 
 /* Its headers are there. */
 void traced_begin(const struct api_req *q, struct infer *i);
-/* It is over, ns after its first line, and its span is recorded. */
-void traced_end(struct infer *i, int rc, int64_t ns);
+/* It is over, ns after its first line, and its span is recorded. was_answered: by the link, with a
+ * result or a refusal. */
+void traced_end(const struct infer *i, int rc, int64_t ns, bool was_answered);
 
 #endif
