@@ -95,8 +95,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if c.mode == "resets":  # with all that it has not read
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            fd = self.connection.detach()
-            os.close(fd)
+            self.close_connection = True  # TLS would read on, from the number, which may be another's by then
+            os.close(self.connection.detach())
             return
         body = self.rfile.read(int(self.headers["Content-Length"]))
         try:

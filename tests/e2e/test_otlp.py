@@ -292,7 +292,7 @@ class Alone(Story):
             self.start(c.url, OTLP_CA_FILE=c.ca)
             pids = self.s.pids()
             for n in range(6):
-                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                with concurrent.futures.ThreadPoolExecutor(16) as pool:
                     list(pool.map(lambda i: self.ask(i, 1), range(1000 * n, 1000 * n + 300)))
             until("it has reset all of them", lambda: len(c.asked) >= 12, 60)
             self.assertEqual(self.s.pids(), pids)
