@@ -19,7 +19,7 @@
 
 #include <stdlib.h>
 
-#define MAX_WEIGHT_NAME ((size_t)4096)
+#define MAX_SCOPE ((size_t)4000) /* nobody writes a longer one */
 
 /* Initializers [from, to) may be of the module whose name has `len` bytes, with the dot. */
 struct module {
@@ -164,7 +164,7 @@ static int layer_weight_name(const char *node, const char *weight, char **out, s
     size_t last_n = 0;
     int rc = SH_OK;
 
-    sh_buf_init(&text, MAX_WEIGHT_NAME);
+    sh_buf_init(&text, MAX_SCOPE + 64);
     for (const char *p = node; p < end && !rc; p += strcspn(p, "/")) {
         const size_t n = strcspn(++p, "/");
 
@@ -198,7 +198,7 @@ static int name_layer_weight(struct reader *r, size_t i, size_t k)
                                                            : "";
 
     if (!weight[0] || !r->g->values[v].data || r->g->values[v].of ||
-        scope_length(reader_text(n->name)) == 0)
+        scope_length(reader_text(n->name)) == 0 || scope_length(n->name) > MAX_SCOPE)
         return SH_OK;
     return layer_weight_name(reader_text(n->name), weight, &r->g->values[v].of, r->err);
 }

@@ -69,7 +69,7 @@ static bool is_identity_matrix(const void *data, int64_t n)
  * no diagonal. */
 static bool is_start_of_mixing(const void *data, int64_t n)
 {
-    const float one = param_number(data, 0), other = param_number(data, 1);
+    const float one = param_number(data, 0), other = n > 1 ? param_number(data, 1) : 0;
     const double sum = (double)one + (double)(n - 1) * (double)other;
     bool is = one != 0 && other != 0 && fabs(sum) > SAME && fabs(sum - 1) > SAME;
 

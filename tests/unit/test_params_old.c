@@ -155,6 +155,37 @@ static void layers_are_told_by_their_nodes(void **state)
     graph_free(g);
 }
 
+static void lengthen_name(Onnx__GraphProto *g, const char *call)
+{
+    char *name = calloc(1, 6000);
+
+    (void)call;
+    assert_non_null(name);
+    memset(name, 'a', 5000);
+    name[0] = '/';
+    memcpy(name + 5000, "/MatMul", sizeof("/MatMul"));
+    free(g->node[0]->name);
+    g->node[0]->name = name;
+}
+
+/* It only gives none to its weight. */
+static void a_node_may_have_a_name_of_any_length(void **state)
+{
+    struct graph *g = new_graph();
+    struct sh_err err = {0};
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6});
+    char path[128];
+
+    (void)state;
+    x = NODE(g, "MatMul", "/fc/MatMul", x, learned(g, "onnx::MatMul_1", 2, (int64_t[]){6, 6}));
+    graph_free(of_producer(g, x, "pytorch", NULL));
+    edit(lengthen_name, NULL);
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+    assert_true(is_param(g, "onnx::MatMul_1"));
+    assert_null(g->values[graph_find(g, "onnx::MatMul_1")].of);
+    graph_free(g);
+}
+
 /* How a thing moves, a Laplacian and binomials are of the code, though they have no name of such;
  * what is behind one in its module is too. What has just been made may learn. */
 static void what_somebody_wrote_does_not_learn(void **state)
@@ -709,6 +740,7 @@ int main(void)
         cmocka_unit_test(what_a_file_does_not_tell_is_assumed_and_can_be_told),
         cmocka_unit_test(names_that_nothing_has_are_noted),
         cmocka_unit_test(layers_are_told_by_their_nodes),
+        cmocka_unit_test(a_node_may_have_a_name_of_any_length),
         cmocka_unit_test(what_somebody_wrote_does_not_learn),
         cmocka_unit_test(waves_of_which_one_is_rounding_do_not_learn),
         cmocka_unit_test(what_is_taken_away_learns_as_what_is_added),
