@@ -25,6 +25,10 @@
 /* A wish is fulfilled in the turn after the one that took it: what a process records just after it
  * has answered an API is there by then, and the ring has not turned. */
 #define TURN_NS SH_MS(250)
+/* A run may outlast its request, which was late: what a wish lacks is looked for again. So is what
+ * another process has, for nobody knows which; if there are too many, some are given up. */
+#define KEEP_NS SH_S(30)
+#define MOST_KEPT (SH_TRACE_WISHES / 2)
 #define SEND_MS 10000
 #define LAST_NS SH_S(1) /* for what is being sent when the process stops */
 #define FIRST_PAUSE_NS SH_S(1)
@@ -37,9 +41,16 @@
 #define N_HEADERS 3
 #define SAY_EVERY_MS 60000
 
+struct wanted { /* request */
+    struct sh_trace_wish wish;
+    int64_t until_ns;
+    bool is_found, was_found; /* in this turn, or before */
+    bool awaits_run;          /* which has not ended */
+};
+
 struct found_run { /* a run of which a wanted request is a part */
     uint64_t run, parent;
-    const struct sh_trace_wish *wish;
+    struct wanted *of;
     bool is_executors;
 };
 
@@ -55,9 +66,9 @@ struct sh_otlp {
     /* Of the thread. */
     struct otlp_span *queue; /* a ring */
     size_t first, n;
-    struct sh_trace_wish *wishes; /* sorted by api, rid */
-    size_t n_wishes;
-    bool *is_found; /* of each wish */
+    struct sh_trace_wish *taken;
+    struct wanted *wanted; /* sorted by api, rid */
+    size_t n_wanted;
     struct found_run *runs;
     size_t n_runs;
     int64_t to_wall_ns; /* what to add to the clock of spans */
@@ -124,45 +135,57 @@ static void add_stages(struct sh_otlp *o, const struct sh_trace_span *s,
     }
 }
 
-static int compare_wishes(const void *a, const void *b)
+static int compare_wanted(const void *a, const void *b)
 {
-    const struct sh_trace_wish *x = a, *y = b;
+    const struct sh_trace_wish *x = &((const struct wanted *)a)->wish,
+                               *y = &((const struct wanted *)b)->wish;
 
     if (x->api != y->api)
         return x->api < y->api ? -1 : 1;
     return x->rid < y->rid ? -1 : x->rid > y->rid;
 }
 
+static void note_run(struct sh_otlp *o, uint64_t run, uint64_t part, struct wanted *of)
+{
+    if (!run || o->n_runs == SH_TRACE_WISHES)
+        return;
+    o->runs[o->n_runs++] = (struct found_run){
+        .run = run, .parent = part ? part : of->wish.parent, .of = of, .is_executors = part != 0};
+    of->awaits_run = !part; /* an executor's is recorded before its parts */
+}
+
 static void on_request_span(const struct sh_trace_span *s, void *arg)
 {
     struct sh_otlp *o = arg;
-    const struct sh_trace_wish key = {.api = s->api, .rid = s->rid}, *w;
+    const struct wanted key = {.wish = {.api = s->api, .rid = s->rid}};
+    const bool is_part = strcmp(s->name, "part") == 0;
     struct otlp_span *q;
+    struct wanted *w;
     uint64_t id = 0;
 
     if (!s->rid)
         return;
-    w = bsearch(&key, o->wishes, o->n_wishes, sizeof(key), compare_wishes);
+    w = bsearch(&key, o->wanted, o->n_wanted, sizeof(key), compare_wanted);
     if (!w)
         return;
-    if (!o->is_found[w - o->wishes])
-        id = w->self;
-    o->is_found[w - o->wishes] = true;
+    if (w->was_found) {
+        if (!is_part)
+            note_run(o, s->run, 0, w);
+        return;
+    }
+    if (!w->is_found)
+        id = w->wish.self;
+    w->is_found = true;
     if (!id && sh_random(&id, sizeof(id), NULL))
         return;
     id = id ? id : 1;
-    q = add_queued(o, s, w);
+    q = add_queued(o, s, &w->wish);
     if (!q)
         return;
     q->id = id;
-    q->parent = w->parent;
-    add_stages(o, s, w, id);
-    if (s->run && o->n_runs < SH_TRACE_WISHES)
-        o->runs[o->n_runs++] =
-            (struct found_run){.run = s->run,
-                               .parent = strcmp(s->name, "part") == 0 ? id : w->parent,
-                               .wish = w,
-                               .is_executors = strcmp(s->name, "part") == 0};
+    q->parent = w->wish.parent;
+    add_stages(o, s, &w->wish, id);
+    note_run(o, s->run, is_part ? id : 0, w);
 }
 
 static int compare_runs(const void *a, const void *b)
@@ -177,7 +200,8 @@ static int compare_runs(const void *a, const void *b)
 static void on_run_span(const struct sh_trace_span *s, void *arg)
 {
     struct sh_otlp *o = arg;
-    const struct found_run key = {.run = s->run}, *r;
+    const struct found_run key = {.run = s->run};
+    struct found_run *r;
 
     if (!s->run || s->rid || o->n_runs == 0)
         return;
@@ -189,10 +213,11 @@ static void on_run_span(const struct sh_trace_span *s, void *arg)
         uint64_t id = 0;
 
         if (r->is_executors) {
-            add_stages(o, s, r->wish, r->parent);
+            add_stages(o, s, &r->of->wish, r->parent);
             continue;
         }
-        q = sh_random(&id, sizeof(id), NULL) ? NULL : add_queued(o, s, r->wish);
+        r->of->awaits_run = false;
+        q = sh_random(&id, sizeof(id), NULL) ? NULL : add_queued(o, s, &r->of->wish);
         if (!q)
             continue;
         q->id = id ? id : 1;
@@ -201,27 +226,55 @@ static void on_run_span(const struct sh_trace_span *s, void *arg)
     }
 }
 
+/* Of those that are not fulfilled yet. */
+static void keep_unfulfilled(struct sh_otlp *o)
+{
+    const int64_t now = sh_clock_ns();
+    size_t n = 0;
+
+    for (size_t i = 0; i < o->n_wanted; i++) {
+        struct wanted w = o->wanted[i];
+
+        w.was_found |= w.is_found;
+        if (!w.was_found && w.wish.self) { /* it was here */
+            count_dropped("overwritten", 1);
+            continue;
+        }
+        if ((w.was_found && !w.awaits_run) || now >= w.until_ns)
+            continue;
+        w.is_found = false;
+        o->wanted[n++] = w;
+    }
+    o->n_wanted = SH_MIN(n, MOST_KEPT);
+    memmove(o->wanted, o->wanted + n - o->n_wanted, o->n_wanted * sizeof(*o->wanted)); /* newest */
+}
+
+static void take_wanted(struct sh_otlp *o)
+{
+    const int64_t until_ns = sh_clock_ns() + KEEP_NS;
+    uint64_t n_lost = 0;
+    size_t n = sh_trace_take_wishes(o->taken, SH_TRACE_WISHES - o->n_wanted, &n_lost);
+
+    for (size_t i = 0; i < n; i++)
+        o->wanted[o->n_wanted++] = (struct wanted){.wish = o->taken[i], .until_ns = until_ns};
+    count_dropped("full", n_lost);
+}
+
 /* Fulfils the wishes of the turn before, then takes the next. */
 static void collect_spans(struct sh_otlp *o)
 {
-    uint64_t n_lost = 0;
-
-    if (o->n_wishes) {
+    if (o->n_wanted) {
         o->to_wall_ns = sh_clock_wall_ns() - sh_clock_ns();
-        qsort(o->wishes, o->n_wishes, sizeof(*o->wishes), compare_wishes);
-        memset(o->is_found, 0, o->n_wishes * sizeof(*o->is_found));
+        qsort(o->wanted, o->n_wanted, sizeof(*o->wanted), compare_wanted);
         o->n_runs = 0;
         sh_trace_each(on_request_span, o);
         if (o->n_runs) {
             qsort(o->runs, o->n_runs, sizeof(*o->runs), compare_runs);
             sh_trace_each(on_run_span, o);
         }
-        for (size_t i = 0; i < o->n_wishes; i++)
-            if (!o->is_found[i] && o->wishes[i].self) /* others may have none of it */
-                count_dropped("overwritten", 1);
+        keep_unfulfilled(o);
     }
-    o->n_wishes = sh_trace_take_wishes(o->wishes, SH_TRACE_WISHES, &n_lost);
-    count_dropped("full", n_lost);
+    take_wanted(o);
 }
 
 /* ---------------------------------------------------------------- from there to the collector */
@@ -428,10 +481,10 @@ static int make_parts(struct sh_otlp *o, const struct sh_otlp_conf *c, struct sh
     if (c->headers_file && c->headers_file[0] && (rc = read_headers(o, c->headers_file, &why)))
         return SH_FAIL(err, rc, "otlp-headers-file \"%.100s\": %s", c->headers_file, why.msg);
     o->queue = calloc(SH_OTLP_QUEUE, sizeof(*o->queue));
-    o->wishes = calloc(SH_TRACE_WISHES, sizeof(*o->wishes));
-    o->is_found = calloc(SH_TRACE_WISHES, sizeof(*o->is_found));
+    o->taken = calloc(SH_TRACE_WISHES, sizeof(*o->taken));
+    o->wanted = calloc(SH_TRACE_WISHES, sizeof(*o->wanted));
     o->runs = calloc(SH_TRACE_WISHES, sizeof(*o->runs));
-    if (!o->queue || !o->wishes || !o->is_found || !o->runs)
+    if (!o->queue || !o->taken || !o->wanted || !o->runs)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the queue of spans");
     return SH_OK;
 }
@@ -447,8 +500,8 @@ static void otlp_free(struct sh_otlp *o)
     sh_http_free(o->http);
     free(o->headers_text);
     free(o->queue);
-    free(o->wishes);
-    free(o->is_found);
+    free(o->taken);
+    free(o->wanted);
     free(o->runs);
     free(o);
 }

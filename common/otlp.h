@@ -3,6 +3,7 @@
  * Each process sends its own spans, as any that is instrumented does, and names itself by
  * service.name. It sends those of the requests that an API wishes for (common/trace.h), which it
  * finds in the ring that it keeps anyway: nothing is decided, marked or kept while a request runs.
+ * Runs that outlast their request are waited for, half a minute at most.
  *
  *   request     SERVER   an API's; its parent is the client's span, if there is one
  *     body      INTERNAL

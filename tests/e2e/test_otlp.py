@@ -7,6 +7,7 @@ Usage: test_otlp.py [-v] [name ...]
 """
 import concurrent.futures
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -156,6 +157,23 @@ class Otlp(Story):
         root = next(s for s in self.whole(trace, 1) if s["name"] == "request")
         self.assertEqual(root["status"]["code"], 2)
         self.assertEqual(root["attributes"]["error.type"], "TIMEOUT")
+
+    def test_a_run_that_outlasts_its_request_is_sent_too(self):
+        """Else a trace of what was late would lack what made it late."""
+        _, workers = self.s.pids()
+        for p in workers:
+            os.kill(p, signal.SIGSTOP)
+        try:
+            r, trace, _ = self.ask("00", parameters={"timeout": 500000})  # us
+            self.assertEqual(r.status, 504, r)
+            self.whole(trace, 5)  # what has ended
+            time.sleep(1)
+        finally:
+            for p in workers:
+                os.kill(p, signal.SIGCONT)
+        spans = self.whole(trace)
+        self.assertEqual({(s["service"], s["name"]) for s in spans}, set(TREE))
+        self.assertEqual(len(spans), len(TREE))
 
     def test_a_refused_request_has_a_span_too(self):
         r, trace, client = self.ask(headers={"Inference-Header-Content-Length": "x"})
