@@ -28,7 +28,7 @@ bool frames_is_begun(const struct frames *f)
 
 bool frames_has_size(const struct frames *f)
 {
-    return f->n_prefix == FRAME_PREFIX;
+    return f->n_prefix == FRAME_PREFIX && f->prefix[0] <= 1;
 }
 
 bool frames_is_packed(const struct frames *f)

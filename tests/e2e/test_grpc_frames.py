@@ -66,6 +66,21 @@ class Frames(GrpcStory):
             self.assertIn(told(got).get("grpc-status"), ("3", "8", "12"))
         self.infer()
 
+    def test_a_stream_out_of_step_ends(self):
+        """Where the next message begins, nobody knows any more."""
+        body = self.request().SerializeToString()
+        whole = b"\0" + struct.pack(">I", len(body)) + body
+        for flags, ahead in ((0, b""), (1, b""), (0, whole), (1, whole)):
+            c = self.open_call(b"ModelStreamInfer", frame(0, flags, 1, ahead + b"\7\0\0\0\0" + b"\xff" * 5000))
+            got = b""
+            while "grpc-status" not in told(got):
+                got += c.recv(65536)
+            self.assertEqual(told(got)["grpc-status"], "3", told(got))
+            self.assertIn("first byte", told(got)["grpc-message"])
+            self.assertLess(len(got), 2000)
+            c.close()
+        until("nothing is held", lambda: not self.in_flight(), 10)
+
     def test_malformed_frames(self):
         authorized = head(b"ModelInfer", authorization=b"Bearer " + self.key.encode())
         ok = PREFACE + frame(4)

@@ -63,6 +63,9 @@ static void other_frames_are_refused(void **state)
     frames_next(&f);
     assert_false(frames_is_packed(&f));
     assert_fails(frames_prefix(&f, "GET /", 5, &taken, &err), SH_E_INVALID, &err, "no gRPC");
+    assert_true(frames_is_begun(&f));
+    assert_false(frames_has_size(&f)); /* nobody knows where the next one begins */
+    assert_false(frames_is_whole(&f));
 }
 
 static void every_reason_has_a_status(void **state)
