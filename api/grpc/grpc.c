@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "api/grpc/grpc_int.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -93,13 +94,17 @@ static void on_tick(struct sh_loop *l, void *arg)
 /* Nothing can be accepted now, and who waits to be would wake us all the time. */
 static void rest_from_accepting(struct grpc_thread *t)
 {
-    struct peers *peers = &t->g->api->peers;
+    struct grpc *g = t->g;
+    struct peers *peers = &g->api->peers;
+    const int64_t now = sh_clock_ns();
 
     if (sh_io_set(t->listener, 0, NULL))
         return;
     t->rests = true;
     pthread_mutex_lock(&peers->lock);
-    peer_make_room(&t->g->room, NULL, 0); /* whose descriptor is free then */
+    /* Its descriptor is free then. All threads see the one that waits: one has to go, not many. */
+    if (g->room.n_cut == 0 && now - g->spared_ns >= TICK_NS && peer_make_room(&g->room, NULL, 0))
+        g->spared_ns = now;
     pthread_mutex_unlock(&peers->lock);
 }
 

@@ -46,6 +46,7 @@ struct grpc {
     size_t n_threads;
     atomic_int n_active;
     struct peer_room room; /* of all threads */
+    int64_t spared_ns;     /* when one went for want of descriptors; under the lock of peers */
     atomic_bool quiesced;
 };
 

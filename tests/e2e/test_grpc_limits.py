@@ -358,6 +358,26 @@ class Limits(GrpcStory):
             c.request("GET", "/v2/models/digits", headers=self.auth)
             self.assertEqual(c.getresponse().status, 200)
 
+    def test_one_goes_for_one_that_comes(self):
+        """However many threads find that no descriptor is left."""
+        with another(self.s, "--threads=8", "--idle-timeout-s=3600") as port:
+            pid = next(int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_api(p, port))
+            known = [self.open_call(b"ModelStreamInfer", port=port) for _ in range(12)]
+            until("it has let them in", lambda: all(c.recv(65536) for c in known))
+            for _ in range(5):
+                begin = len(os.listdir("/proc/%d/fd" % pid))
+                subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % begin], check=True)
+                c = self.stranger(port)
+                c.sendall(PREFACE + frame(4))
+                self.assertTrue(c.recv(65536))
+                time.sleep(0.3)
+                left = sum(not self.is_closed(k) for k in known)
+                self.assertGreaterEqual(left, len(known) - 1)
+                subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % (begin + 100)], check=True)
+                c.close()
+                known = [k for k in known if not self.is_closed(k)]
+                time.sleep(0.3)
+
     @staticmethod
     def is_api(pid, port):
         try:
