@@ -90,9 +90,12 @@ static void note_turn(struct grpc_conn *c)
 {
     struct peers *peers = &c->t->g->api->peers;
     enum peer_turn turn = c->n_streams == 0 ? PEER_IDLE : conn_waits(c) ? PEER_WAITS : PEER_BUSY;
+    /* Who was answered at once has had a call all the same. */
+    const bool is_later = c->had_call && c->peer.is_known && turn != PEER_BUSY;
 
-    if (turn == c->peer.turn) /* which only this thread writes */
+    if (turn == c->peer.turn && !is_later) /* which only this thread writes */
         return;
+    c->had_call = false;
     pthread_mutex_lock(&peers->lock);
     peer_turn(&c->peer, turn);
     pthread_mutex_unlock(&peers->lock);

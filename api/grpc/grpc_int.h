@@ -72,6 +72,7 @@ struct grpc_conn {
     struct gnutls_session_int *tls; /* NULL: none */
     bool shaken;                    /* the handshake is done */
     bool is_used;                   /* the headers of a call on it were complete */
+    bool had_call;                  /* began or answered one since its turn was noted */
     bool ends;                      /* it closes when what is queued has gone */
     bool dead;                      /* it is freed when nobody works on it any more */
     bool unread;                    /* TLS has more, which the socket does not tell */

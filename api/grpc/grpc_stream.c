@@ -36,6 +36,7 @@ struct grpc_stream *stream_new(struct grpc_conn *c, int32_t id)
     sh_buf_init(&s->message, MAX_MESSAGE_TEXT);
     LIST_INSERT_HEAD(&c->streams, s, of_conn);
     c->n_streams++;
+    c->had_call = true;
     return s;
 }
 
@@ -225,6 +226,7 @@ void stream_sent(struct grpc_stream *s)
 {
     out_fini(&s->out);
     s->has_out = s->out_done = false;
+    s->c->had_call = true;
     call_free(s->call);
     s->call = NULL;
     stream_pump(s);

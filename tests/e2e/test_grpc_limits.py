@@ -395,6 +395,26 @@ class Limits(GrpcStory):
             self.addCleanup(c.close)
             self.assertFalse(c.is_model_ready("digits", headers={"authorization": "Bearer " + self.other}))
 
+    def test_who_called_last_goes_last(self):
+        """However fast the answer was there."""
+        with another(self.s, "--grpc-max-connections=3", "--threads=1") as port:
+            conns = []
+            for _ in range(3):
+                conns.append(self.open_call(b"ModelStreamInfer", frame(0, 1, 1), port=port))
+                got = b""
+                while "grpc-status" not in told(got):
+                    got += conns[-1].recv(65536)
+            conns[0].sendall(frame(1, 5, 3, head(b"ServerLive", authorization=b"Bearer " + self.key.encode())) +
+                             frame(6, 0, 0, b"are you?"))
+            got = b""
+            while b"are you?" not in got:
+                got += conns[0].recv(65536)
+            c = self.stranger(port)
+            c.sendall(PREFACE + frame(4))
+            self.assertTrue(c.recv(65536))
+            until("one has gone", lambda: any(self.is_closed(k) for k in conns))
+            self.assertEqual([self.is_closed(k) for k in conns], [False, True, False])
+
     def test_a_client_that_waits_is_told_to_go_on_elsewhere(self):
         """A channel outlives the idle connections that it had."""
         stub = self.raw_stub()
