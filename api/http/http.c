@@ -79,9 +79,11 @@ static int start_threads(struct http_door *d, unsigned n_threads, unsigned max_c
     d->threads = calloc(n, sizeof(*d->threads));
     if (!d->threads)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate HTTP threads");
+    for (unsigned i = 0; i < n; i++)
+        http_thread_init(&d->threads[i], d, max_connections / n + (i < max_connections % n));
+    d->n_threads = n; /* each looks at all of them from its first connection on */
     for (unsigned i = 0; !rc && i < n; i++)
-        rc = http_thread_start(&d->threads[d->n_threads++], d,
-                               max_connections / n + (i < max_connections % n), err);
+        rc = http_thread_start(&d->threads[i], err);
     return rc;
 }
 

@@ -120,9 +120,10 @@ struct http_req {
 
 extern const struct api_front HTTP_FRONT; /* http.c */
 /* http_thread.c: a server on door->fd with a limit of connections, and the thread that runs it. t
- * is zeroed. Call stop() after a failed start() too; set door->http->stopped first. */
-int http_thread_start(struct http_thread *t, struct http_door *door, unsigned max_connections,
-                      struct sh_err *err);
+ * is zeroed before init(). Call stop() whether start() was called, failed or not; set
+ * door->http->stopped first. */
+void http_thread_init(struct http_thread *t, struct http_door *door, unsigned max_connections);
+int http_thread_start(struct http_thread *t, struct sh_err *err);
 void http_thread_stop(struct http_thread *t);
 void http_thread_wake(struct http_thread *t);    /* any thread: makes it look at everything again */
 void http_thread_resumed(struct http_thread *t); /* any thread: resumes one of its connections */

@@ -182,7 +182,7 @@ static void *http_main(void *arg)
 
 /* ---------------------------------------------------------------- start, stop, wake-ups */
 
-static int start_http_daemon(struct http_thread *t, unsigned max_connections, struct sh_err *err)
+static int start_http_daemon(struct http_thread *t, struct sh_err *err)
 {
     const struct http *h = t->door->http;
     const struct api_conf *c = h->api->conf;
@@ -202,7 +202,7 @@ static int start_http_daemon(struct http_thread *t, unsigned max_connections, st
     t->daemon = MHD_start_daemon(
         flags, 0, on_accept, t, http_on_request, t, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, t,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_CONNECTION_LIMIT, max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        MHD_OPTION_CONNECTION_LIMIT, t->room.max, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)128 << 10,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)16 << 10, MHD_OPTION_URI_LOG_CALLBACK,
         http_on_uri, t, MHD_OPTION_NOTIFY_COMPLETED, http_on_done, t, MHD_OPTION_NOTIFY_CONNECTION,
@@ -212,16 +212,18 @@ static int start_http_daemon(struct http_thread *t, unsigned max_connections, st
     return SH_OK;
 }
 
-int http_thread_start(struct http_thread *t, struct http_door *door, unsigned max_connections,
-                      struct sh_err *err)
+void http_thread_init(struct http_thread *t, struct http_door *door, unsigned max_connections)
 {
-    struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.ptr = NULL};
-    int rc;
-
     t->door = door;
     t->wake_fd = -1;
     peer_room_init(&t->room, max_connections, M_shunt_http_evicted_connections_total);
-    rc = start_http_daemon(t, max_connections, err);
+}
+
+int http_thread_start(struct http_thread *t, struct sh_err *err)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.ptr = NULL};
+    int rc = start_http_daemon(t, err);
+
     if (rc)
         return rc;
     t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
