@@ -296,6 +296,8 @@ test: deps ## all checks: lint, unit, device, database, golden, protocols, end t
 # All that the steps of tests/all.sh run from build/.
 tested: lab benches $(ORACLE) $(FAKE) $(NVML) $(UNIT_BIN) $(DEV_BIN) $(DB_BIN) $$(SIM)
 
+# make coverage names an object here, which counts the steps of lives (tests/unit/life_note.c).
+LIFE_NOTE ?=
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run.sh -j $(JOBS) $(filter %/test_zoo,$(UNIT_BIN)) $(filter-out %/test_zoo,$(UNIT_BIN))
 
@@ -382,7 +384,6 @@ recipes: ## what the READMEs say of adding a quota field, training option, job s
 	@tests/recipes/check.sh
 
 # A process of the simulation ends without exit(): main.c dumps what was counted, if this has it.
-LIFE_NOTE     ?=
 COVERED_TESTS := $(shell grep -lE '^/\* uses:.* (executor/(memory|pool|models|runs|training|batch)|scheduler/(decide|peers|models|jobs|pass))/' $(UNIT_SRC))
 coverage-programs: $(SIM) $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(COVERED_TESTS))
 coverage: ## branch coverage of the cores by unit tests and simulation; SEEDS, COVERAGE_ARGS=--lines
