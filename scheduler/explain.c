@@ -331,8 +331,10 @@ static void say_running(const struct query *q, char *out, size_t size)
     const struct job *j = q->j;
     const struct tenant *t = q->t;
     double safe_s = (double)(min_run_ns(q) - (q->in.now_ns - j->since_ns)) / SECOND_NS;
+    /* Who asks sees the state in its row, which may still be QUEUED. */
     int n = snprintf(out, size, "%sIt has priority %" PRId32 ", its queue's included. ",
-                     preempted_by(j)[0] == '\0' ? ""
+                     j->state == JOB_STARTING     ? "It has an executor and starts now. "
+                     : preempted_by(j)[0] == '\0' ? ""
                      : j->is_held ? "It is held off: the images that requests need are worth more "
                                     "than the memory of its step. It goes on when fewer are asked "
                                     "for, or for a short try within four minutes. "

@@ -160,6 +160,7 @@ static void what_ends_a_job_or_takes_it_from_an_executor_has_a_name(void **state
     say(&x, &(struct sh_msg){.type = MSG_JOB_STATE,
                              .u.job_state = {.job = 6, .attempt = 1, .state = MSG_JOB_RUNNING}});
     it_stops_by("NotItsJob", MSG_JOB_HOW_CANCEL);
+    explained_by(5, "", "It has an executor and starts now. It has priority");
     phase(MSG_JOB_RUNNING);
     phase(MSG_JOB_PREEMPTED);
     assert_true(decided("preempt", "Inference") == inference + 1);
