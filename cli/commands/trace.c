@@ -153,8 +153,14 @@ static int merge_and_write(struct cli *c, const struct sources *s, struct sh_err
     json_decref(j);
     if (rc || strcmp(c->conf->out, "-") == 0)
         return rc;
-    out_say(c, "%zu spans of %zu processes are in %s: open it at https://ui.perfetto.dev", n_spans,
-            n, c->conf->out);
+    if (n_spans)
+        out_say(c, "%zu spans of %zu processes are in %s: open it at https://ui.perfetto.dev",
+                n_spans, n, c->conf->out);
+    else
+        out_say(c,
+                "%s has no spans: none of %zu processes did anything in these %g s. --seconds goes "
+                "further back, --next waits for what comes",
+                c->conf->out, n, c->conf->next_s > 0 ? c->conf->next_s : c->conf->seconds);
     if (n_cut)
         out_say(c, "%zu of them did more than they keep: what is older than that is missing",
                 n_cut);

@@ -168,6 +168,15 @@ class Trace(Story):
                             "127.0.0.1:1"], env=self.s.env, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(r.returncode, 1, r)
 
+    def test_an_empty_one_says_what_to_do(self):
+        path = os.path.join(self.s.dir, "empty.json")
+        r = subprocess.run([os.path.join(self.s.programs, "shunt"), "trace", "--out", path, "--seconds", "0.001",
+                            "--metrics", "127.0.0.1:%d" % self.s.metrics_ports["api"]], env=self.s.env,
+                           capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(r.returncode, 0, r)
+        self.assertIn("no spans", r.stdout + r.stderr)
+        self.assertIn("--seconds", r.stdout + r.stderr)
+
     def test_a_name_of_a_client_stays_text(self):
         hostile = 'a"}],"x":[{"<script>'
         r = self.s.infer(self.key, "one", X, headers={"X-Request-ID": hostile})
