@@ -342,7 +342,7 @@ static void draw_head(const struct top *t)
              t->ready, t->is_paused ? "  paused" : "");
     screen_line(LOOK_BOLD, line);
     for (size_t i = 0; i < N_VIEWS; i++)
-        n += (size_t)snprintf(line + n, sizeof(line) - n, i == t->view ? "[%zu %s] " : " %zu %s  ",
+        n += (size_t)snprintf(line + n, sizeof(line) - n, i == t->view ? "[%zu:%s] " : " %zu:%s  ",
                               i + 1, VIEWS[i].name);
     screen_line(LOOK_PLAIN, line);
     screen_line(LOOK_PLAIN, "");

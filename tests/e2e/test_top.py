@@ -90,7 +90,7 @@ class Top(Story):
         self.t.type("clear; " + shlex.join(words), "Enter")
         self.addCleanup(self.t.resize, 110, 24)
         self.addCleanup(self.quit)
-        self.sees("[1 GPUs]")
+        self.sees("[1:GPUs]")
 
     def quit(self):
         self.t.type("C-c")
@@ -112,9 +112,9 @@ class Top(Story):
         self.ask()
         self.top("--interval-ms=200")
         self.sees("cpu0", "UP", "REQUESTS + JOBS", "1-1 of 1")
-        for key, texts in (("2", ("[2 tenants]", "anna", "bert", "WEIGHT")), ("3", ("[3 models]", "alpha", "1 READY")),
-                           ("4", ("[4 jobs]", "QUEUED", "night")), ("5", ("[5 queues]", "night", "HELD")),
-                           ("6", ("[6 switches]", "ALL MS"))):
+        for key, texts in (("2", ("[2:tenants]", "anna", "bert", "WEIGHT")), ("3", ("[3:models]", "alpha", "1 READY")),
+                           ("4", ("[4:jobs]", "QUEUED", "night")), ("5", ("[5:queues]", "night", "HELD")),
+                           ("6", ("[6:switches]", "ALL MS"))):
             self.t.type(key)
             self.sees(*texts)
         job = self.submit(steps=200000)
@@ -123,14 +123,14 @@ class Top(Story):
         self.sees("alpha", "yes")
         self.s.call("POST", "/api/v1/jobs/%d/cancel" % job, key=self.keys["anna"])
         self.t.type("Tab")
-        self.sees("[1 GPUs]")
+        self.sees("[1:GPUs]")
         self.t.type("BTab")
-        self.sees("[6 switches]")
+        self.sees("[6:switches]")
 
     def test_rows_are_sorted_and_turned_round(self):
         self.top("--interval-ms=200")
         self.t.type("3")
-        self.sees("[3 models]", "delta")
+        self.sees("[3:models]", "delta")
         self.t.type(">", ">")  # by the second column: its name
         self.sees("by MODEL")
         until("by name", lambda: self.order("alpha", "beta", "delta", "gamma") == ["alpha", "beta", "delta", "gamma"])
@@ -162,7 +162,7 @@ class Top(Story):
     def test_more_rows_than_lines(self):
         self.top("--interval-ms=200")
         self.t.type("4")
-        n = int(re.search(r"1-19 of (\d+)", self.sees("[4 jobs]", "1-19 of "))[1])  # some have ended, perhaps
+        n = int(re.search(r"1-19 of (\d+)", self.sees("[4:jobs]", "1-19 of "))[1])  # some have ended, perhaps
         first = self.jobs()[0]
         self.t.type("Down")
         self.sees("2-20 of %d" % n)
@@ -210,14 +210,14 @@ class Top(Story):
         for how in ("q", "C-c"):
             self.top("--interval-ms=200")
             self.t.type(how)
-            self.sees_not("[1 GPUs]")
+            self.sees_not("[1:GPUs]")
             self.assertEqual(self.stty(), before)
         self.top("--interval-ms=200")
         self.t.type("C-z")
-        self.sees_not("[1 GPUs]")
+        self.sees_not("[1:GPUs]")
         self.assertEqual(self.stty(), before)
         self.t.type("fg", "Enter")
-        self.sees("[1 GPUs]", "cpu0")
+        self.sees("[1:GPUs]", "cpu0")
 
     def stty(self):
         self.t.type("clear; stty -g", "Enter")
