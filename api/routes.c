@@ -132,7 +132,8 @@ int route_find(const char *method, const struct uri *u, const struct api_route *
         allow_add(allow, other->method);
     }
     if (!other)
-        return SH_FAIL(err, SH_E_NOTFOUND, "there is nothing at this URL; see /openapi.json");
+        return SH_FAIL(err, SH_E_NOTFOUND,
+                       "there is nothing at this URL; see /openapi.json, or /console in a browser");
     allow_add(allow, "OPTIONS");
     return SH_FAIL(err, SH_E_METHOD, "%s is not allowed here; allowed: %s", method, allow);
 }

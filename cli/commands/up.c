@@ -190,9 +190,9 @@ static void print_up(const struct cli *c, const struct state *s, const struct pl
     }
     if (c->conf->quiet)
         return;
-    printf("Shunt is up.\n  API              %s\n  gRPC             %s\n  admin key        %s\n"
-           "  logs             %s/log\n",
-           p->server, p->grpc, p->key_file, s->dir);
+    printf("Shunt is up.\n  API              %s\n  console          %s/console\n"
+           "  gRPC             %s\n  admin key        %s\n  logs             %s/log\n",
+           p->server, p->server, p->grpc, p->key_file, s->dir);
     print_metrics(p);
     if (shown->prometheus)
         printf("  Prometheus       prometheus --config.file=%s/prometheus/prometheus.yml "
