@@ -19,6 +19,8 @@ if [ "$(cat "$venv/made" 2>/dev/null)" != "$want" ]; then
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
     rm -rf "$venv"
+    echo "venv.sh: installing $(grep -c '^[a-zA-Z]' requirements.txt) Python packages into" \
+        "build/venv, which takes some minutes" >&2
     if ! { "$python" -m venv "$venv" && "$venv/bin/pip" install --quiet --no-input \
         --disable-pip-version-check --only-binary :all: -r requirements.txt; } >"$log" 2>&1; then
         tail -n 15 "$log" >&2
