@@ -7,8 +7,11 @@
 #include "runtime/model/onnx_calls.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_forms.h"
 #include "runtime/model/param_rules.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_NAME 256 /* of a module */
@@ -179,7 +182,13 @@ struct search {
     struct names there; /* initializers, inputs, results, and what constants were computed of */
     struct names run;   /* modules with a parameter that is there; keys OWNED, as the next */
     struct names idle;  /* modules with a layer of PyTorch that is not */
+    struct names made;  /* what was computed of parameters, to the number of its list */
+    struct names args;  /* what nodes were called with */
     char **lists;       /* OWNED; names lie in them */
+    char **calls;       /* OWNED; of nodes, likewise */
+    char **first;       /* OWNED; of each list: what the first node with it was called with */
+    bool merged;        /* another node with it was called with something else */
+    char taken[ONNX_CALL_NAME]; /* a parameter with which such a node was called; "": none */
     struct sh_err *err;
 };
 
@@ -198,6 +207,27 @@ static int see_literal_list(struct search *s, char *list)
     return rc;
 }
 
+/* Was it computed of a parameter, and not only moved (onnx_untie.h)? */
+static bool is_made_of_param(const struct search *s, const Onnx__ValueInfoProto *v,
+                             const char *list)
+{
+    struct param_move is;
+    size_t n = 0;
+    bool any = false;
+
+    for (const char *p = param_next_name(list, &n); p && !any; p = param_next_name(p + n + 1, &n)) {
+        char name[MAX_NAME];
+
+        if (n >= sizeof(name))
+            continue;
+        memcpy(name, p, n);
+        name[n] = '\0';
+        any = param_kind(s->kinds, name) == GRAPH_SAID_PARAM;
+    }
+    return any && !param_form_moved(v->name, list, s->kinds, &is) &&
+           !param_form_of_zeros(v->name, list, s->kinds);
+}
+
 static int see_there(struct search *s)
 {
     int rc = SH_OK;
@@ -210,8 +240,13 @@ static int see_there(struct search *s)
         for (size_t k = 0; k < s->g->node[i]->n_output && !rc; k++)
             rc = names_put_first(&s->there, s->g->node[i]->output[k], 0, s->err);
     for (size_t i = 0; i < s->g->n_value_info && !rc; i++) {
-        s->lists[i] = onnx_folded_from(s->g->value_info[i]);
-        rc = s->lists[i] ? see_literal_list(s, s->lists[i]) : SH_OK;
+        const Onnx__ValueInfoProto *v = s->g->value_info[i];
+
+        s->lists[i] = onnx_folded_from(v);
+        if (s->lists[i] && is_made_of_param(s, v, s->lists[i]))
+            rc = names_put_first(&s->made, v->name, (uint32_t)i, s->err);
+        if (s->lists[i] && !rc)
+            rc = see_literal_list(s, s->lists[i]);
     }
     return rc;
 }
@@ -280,8 +315,14 @@ static void forget_modules(struct names *modules)
     names_fini(modules);
 }
 
-/* How many parameters are missing that may have been one number; *name: one of them. Layers of
- * PyTorch have more. */
+/* A parameter that is not in the file, of none of PyTorch's layers, which are not left out. */
+static bool is_param_missing(const struct search *s, const struct names_slot *k)
+{
+    return k->key && k->number == GRAPH_SAID_PARAM && !param_is_of_torch(k->key) &&
+           names_get(&s->there, k->key) == NAMES_NONE && !is_module_idle(s, k->key);
+}
+
+/* How many parameters are missing that may have been one number; *name: one of them. */
 static uint32_t count_missing(const struct search *s, const char **name)
 {
     uint32_t n = 0;
@@ -289,8 +330,7 @@ static uint32_t count_missing(const struct search *s, const char **name)
     for (size_t i = 0; i < s->kinds->names.cap; i++) {
         const struct names_slot *k = &s->kinds->names.slots[i];
 
-        if (!k->key || k->number != GRAPH_SAID_PARAM || param_is_of_torch(k->key) ||
-            names_get(&s->there, k->key) != NAMES_NONE || is_module_idle(s, k->key))
+        if (!is_param_missing(s, k))
             continue;
         *name = !*name || strcmp(k->key, *name) < 0 ? k->key : *name; /* in whatever order */
         n++;
@@ -369,6 +409,104 @@ static bool is_any_gone(const struct search *s)
     return gone;
 }
 
+/* ---------------------------------------------------------------- what was merged */
+
+/* What the node was called with where it has what was computed of a parameter. */
+static int look_at_merged(struct search *s, const Onnx__NodeProto *n, const char *call)
+{
+    char name[ONNX_CALL_NAME];
+
+    for (size_t k = 0; k < n->n_input && n->n_input <= ONNX_CALL_MOST; k++) {
+        const char *input = n->input[k] ? n->input[k] : "";
+        const uint32_t i = names_get(&s->made, input);
+
+        if (i == NAMES_NONE || !onnx_called_with(n, call, k, name))
+            continue;
+        s->merged |= s->first[i] && strcmp(s->first[i], name) != 0;
+        if (strncmp(name, "p_", 2) == 0)
+            sh_strlcpy(s->taken, name, sizeof(s->taken));
+        s->first[i] = s->first[i] ? s->first[i] : strdup(name);
+        if (!s->first[i])
+            return SH_FAIL(s->err, SH_E_NOMEM, "could not allocate the name of an argument");
+    }
+    return SH_OK;
+}
+
+/* Its arguments, whose names are ended there. */
+static int see_args(struct search *s, char *call)
+{
+    const char *p = onnx_call_args(call);
+    char name[ONNX_CALL_NAME];
+    int rc = SH_OK;
+
+    while (p && !rc && (p = onnx_call_next(p, name))) {
+        char *from = call + (p - call), *end = from + strlen(name);
+        const bool is_last = !*end;
+
+        *end = '\0';
+        rc = names_put_first(&s->args, from, 0, s->err);
+        p = is_last ? NULL : end + 1;
+    }
+    return rc;
+}
+
+/* Was a node called with the parameter as it is? Then it was merged with another one, if at all
+ * (onnx_untie.h), and not with what was computed. */
+static bool is_called_as_it_is(const struct search *s, const char *param)
+{
+    char arg[ONNX_CALL_NAME];
+    const int n = snprintf(arg, sizeof(arg), "p_%s", param);
+
+    for (int i = 2; i < n && i < (int)sizeof(arg) - 1; i++)
+        arg[i] = isalnum((unsigned char)arg[i]) ? arg[i] : '_';
+    return names_get(&s->args, arg) != NAMES_NONE && strcmp(arg, s->taken) != 0;
+}
+
+/* exp(a) and exp(b) + 1e-9, which begin as ones, are in the file once, as exp(a). Nodes were called
+ * with one or the other, but what the other was computed of by what is said nowhere. *name: a
+ * parameter that is missing then. */
+static int find_merged(struct search *s, const char **name)
+{
+    int rc = SH_OK;
+
+    *name = NULL;
+    s->calls = calloc(s->g->n_node + 1, sizeof(*s->calls));
+    s->first = calloc(s->g->n_value_info + 1, sizeof(*s->first));
+    if (!s->calls || !s->first)
+        return SH_FAIL(s->err, SH_E_NOMEM, "could not allocate calls of %zu nodes", s->g->n_node);
+    for (size_t i = 0; i < s->g->n_node && !rc; i++) {
+        s->calls[i] = onnx_call(s->g->node[i]);
+        rc = s->calls[i] ? look_at_merged(s, s->g->node[i], s->calls[i]) : SH_OK;
+        if (s->calls[i] && !rc)
+            rc = see_args(s, s->calls[i]);
+    }
+    for (size_t i = 0; i < s->kinds->names.cap && s->merged && !rc; i++) {
+        const struct names_slot *k = &s->kinds->names.slots[i];
+
+        if (is_param_missing(s, k) && !is_called_as_it_is(s, k->key))
+            *name = !*name || strcmp(k->key, *name) < 0 ? k->key : *name;
+    }
+    return rc;
+}
+
+static void fini_search(struct search *s)
+{
+    for (size_t i = 0; i < s->g->n_value_info && s->lists; i++)
+        free(s->lists[i]);
+    for (size_t i = 0; i < s->g->n_value_info && s->first; i++)
+        free(s->first[i]);
+    for (size_t i = 0; i < s->g->n_node && s->calls; i++)
+        free(s->calls[i]);
+    free(s->lists);
+    free(s->first);
+    free(s->calls);
+    names_fini(&s->there);
+    names_fini(&s->made);
+    names_fini(&s->args);
+    forget_modules(&s->run);
+    forget_modules(&s->idle);
+}
+
 int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
                   char out[static ONNX_LEFT_OUT], struct sh_err *err)
 {
@@ -389,6 +527,10 @@ int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
     if (!rc)
         rc = names_init(&s.idle, err);
     if (!rc)
+        rc = names_init(&s.made, err);
+    if (!rc)
+        rc = names_init(&s.args, err);
+    if (!rc)
         rc = see_there(&s);
     if (!rc)
         rc = see_all_modules(&s);
@@ -397,11 +539,10 @@ int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
         rc = count_merged(&s, &merged);
     if (!rc && missing > merged && is_any_gone(&s))
         sh_strlcpy(out, name, ONNX_LEFT_OUT);
-    names_fini(&s.there);
-    forget_modules(&s.run);
-    forget_modules(&s.idle);
-    for (size_t i = 0; i < s.g->n_value_info && s.lists; i++)
-        free(s.lists[i]);
-    free(s.lists);
+    if (!rc && missing > 0 && s.made.n > 0 && !out[0])
+        rc = find_merged(&s, &name);
+    if (!rc && s.merged && name)
+        sh_strlcpy(out, name, ONNX_LEFT_OUT);
+    fini_search(&s);
     return rc;
 }

@@ -19,7 +19,9 @@ int onnx_literals(Onnx__ModelProto *m, struct onnx_source *source, const struct 
  * was made. out: the name of such a parameter; "": there is none. The signature names it; it is
  * not in the file, and not of a module that has layers of which none is there, which was not run;
  * nothing was computed of it, and it was not merged with one of equal numbers; and some node was
- * called with a sum or product that no node gives any more. */
+ * called with a sum or product that no node gives any more. Or exp(a) and exp(b) + 1e-9, which
+ * begin as ones, were merged: nodes that have the same constant, computed of a parameter, were
+ * called with several names. It may be exp(a) twice, and b unused; the file does not say. */
 int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
                   char out[static ONNX_LEFT_OUT], struct sh_err *err);
 

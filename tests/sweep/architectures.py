@@ -19,6 +19,7 @@ import arch_fresh
 import arch_fresh_more
 import arch_fresh_named
 import arch_generative
+import arch_merged
 import arch_nets
 import arch_papers
 import arch_pictures
@@ -45,7 +46,7 @@ ALL = {**arch_2026.ALL, **arch_torchvision.ALL, **arch_timm.ALL, **arch_transfor
        **arch_fresh_named.ALL, **arch_brought.ALL,
        **arch_brought_named.ALL, **arch_drawn.ALL, **arch_views.ALL, **arch_places.ALL,
        **arch_bags.ALL, **arch_blocks.ALL, **arch_shapes.ALL, **arch_eca.ALL,
-       **arch_daily.ALL, **arch_daily_more.ALL}
+       **arch_daily.ALL, **arch_daily_more.ALL, **arch_merged.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}
