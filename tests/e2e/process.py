@@ -2,13 +2,23 @@
 it; their own user little more than the status."""
 import os
 import re
+import signal
+import time
 
 HARMLESS = re.compile(r"(PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|(LD|OMP|GOMP|CUDA|CUDNN|NVIDIA|NV)_\w+|\w+_OPTIONS)$")
 
 
+def freeze(pid):
+    """SIGSTOP, and waits for each thread's stop: until the first has taken the signal the others go on."""
+    os.kill(pid, signal.SIGSTOP)
+    for task in os.listdir("/proc/%d/task" % pid):
+        while Process(pid, task).status["State"][0] not in "TtZX":
+            time.sleep(0.001)
+
+
 class Process:
-    def __init__(self, pid):
-        self.pid, self.dir = pid, "/proc/%d" % pid
+    def __init__(self, pid, thread=None):
+        self.pid, self.dir = pid, "/proc/%d" % pid + ("/task/%s" % thread if thread else "")
         with open(self.dir + "/status") as f:
             self.status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
 

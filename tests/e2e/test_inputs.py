@@ -24,6 +24,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
 from clients import Client  # noqa: E402
 from exec_driver import WAIT_S, Driver, write_st  # noqa: E402
+from process import freeze  # noqa: E402
 from system import Story, System  # noqa: E402
 
 BRING, COME, BRING_AFTER = "0", "1", "2"  # enum msg_run_inputs
@@ -484,7 +485,7 @@ class Whole(Story):
         with socket.socket() as c:
             c.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
             c.connect(("127.0.0.1", s.port))
-            os.kill(api, signal.SIGSTOP)
+            freeze(api)
             self.addCleanup(os.kill, api, signal.SIGCONT)
             c.settimeout(5)
             with contextlib.suppress(socket.timeout):

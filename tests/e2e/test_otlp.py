@@ -18,7 +18,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from collector import CLIENT, INTERNAL, SERVER, Collector  # noqa: E402
-from system import Story, System, until, zoo  # noqa: E402
+from system import BIN, Story, System, until, zoo  # noqa: E402
 
 X = [{"name": "x", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.5] * 64}]
 STAGES = {"wait", "memory", "first weights", "compute", "result"}
@@ -329,7 +329,7 @@ class Alone(Story):
                           (("--otlp-endpoint=https://x", "--otlp-ca-file=/none"), "otlp-ca-file"),
                           (("--otlp-endpoint=http://x", "--otlp-headers-file=/dev/null"), "otlp-headers-file"),
                           (("--otlp-endpoint=http://x", "--otlp-headers-file=/none"), "otlp-headers-file")):
-            r = subprocess.run([os.path.join(os.environ.get("SHUNT_BIN", "build/bin"), "shunt-executor"),
+            r = subprocess.run([os.path.join(BIN, "shunt-executor"),
                                 "--metrics-addr=", "--scheduler=unix:/none", *args], capture_output=True, text=True,
                                timeout=30, check=False)
             self.assertEqual(r.returncode, 1, r)
