@@ -295,6 +295,7 @@ static void a_timer_that_falls_due_between_two_looks_at_the_clock_is_not_slept_o
         assert_ok(sh_timer_add(w->loop, delay_ns, 0, ignore_timer, NULL, &w->timer[0], NULL));
         assert_ok(sh_loop_once(w->loop, -1, NULL));
         sh_timer_del(w->timer[0]);
+        w->timer[0] = NULL;
     }
     look_ns = 0;
     assert_false(sleeps_for_ever);
