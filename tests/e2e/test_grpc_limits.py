@@ -288,9 +288,8 @@ class Limits(GrpcStory):
             ahead = (b"\0" + struct.pack(">I", len(body)) + body) * 150  # 60 KB
             said = []
             with frozen(self.s):
-                for _ in range(3):
+                for _ in range(6):  # the second or third has no room; on a loaded machine a later one
                     c = self.open_call(b"ModelStreamInfer", key=greedy, port=port)
-                    said.append(c)
                     c.settimeout(0.3)
                     got = b""
                     while frame(8, 0, 0, b"")[3:9] not in got:  # the window of who has a key
@@ -301,11 +300,13 @@ class Limits(GrpcStory):
                             c.sendall(frame(1, 4, 1 + 2 * i, head(b"ModelStreamInfer", authorization=b"Bearer " +
                                                                   greedy.encode())))
                         c.sendall(b"".join(frame(0, 0, 1 + 2 * i, part) for part in pieces(ahead[:60000])))
-                    end = time.monotonic() + (20 if len(said) == 3 else 1)
+                    end = time.monotonic() + 1.2
                     while "grpc-status" not in told(got) and time.monotonic() < end:
                         with contextlib.suppress(TimeoutError):
                             got += c.recv(65536)
-                    said[-1] = told(got)
+                    said.append(told(got))
+                    if "grpc-status" in said[-1]:
+                        break
                 self.assertNotIn("grpc-status", said[0])  # 1.2 MB of 2 MiB
                 self.assertEqual(said[-1].get("grpc-status"), "8", said[-1])
                 self.assertIn("payload memory", said[-1]["grpc-message"])
