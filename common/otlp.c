@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/otlp_json.h"
+#include "common/thread.h"
 #include "common/trace.h"
 #include "common/units.h"
 
@@ -15,7 +16,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -383,13 +383,9 @@ static void send_spans(struct sh_otlp *o)
 /* False: the process stops. */
 static bool sleep_a_turn(struct sh_otlp *o)
 {
-    struct timespec until;
+    const struct timespec until = sh_cond_deadline(TURN_NS);
     bool stopping;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += TURN_NS;
-    until.tv_sec += until.tv_nsec / SH_S(1);
-    until.tv_nsec %= SH_S(1);
     pthread_mutex_lock(&o->lock);
     while (!o->stopping && pthread_cond_timedwait(&o->wake, &o->lock, &until) == 0)
         ;
@@ -508,28 +504,9 @@ static void otlp_free(struct sh_otlp *o)
 
 static void init_lock(struct sh_otlp *o)
 {
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&o->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    sh_cond_init(&o->wake);
     pthread_mutex_init(&o->lock, NULL);
     o->has_lock = true;
-}
-
-/* It takes no signal: those of the process are for its loop, and a write to a collector that has
- * left is an error, no end. */
-static bool start_otlp_thread(struct sh_otlp *o)
-{
-    sigset_t all, old;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&o->thread, NULL, otlp_main, o);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return rc == 0;
 }
 
 int sh_otlp_start(const struct sh_otlp_conf *c, const char *service, const char *instance,
@@ -551,7 +528,7 @@ int sh_otlp_start(const struct sh_otlp_conf *c, const char *service, const char 
     sh_strlcpy(o->who.instance, instance, sizeof(o->who.instance));
     init_lock(o);
     sh_trace_set_wishing(true);
-    if (!start_otlp_thread(o)) {
+    if (sh_thread_start(&o->thread, otlp_main, o)) {
         sh_trace_set_wishing(false);
         rc = SH_FAIL(err, SH_E_NOMEM, "could not start the thread that sends spans");
         goto out;

@@ -1,5 +1,6 @@
 /* wire_addr.c - addresses, name lookups, listening and connecting. */
 #include "common/mem.h"
+#include "common/thread.h"
 #include "common/wire_int.h"
 
 #include <arpa/inet.h>
@@ -10,7 +11,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,7 +199,6 @@ int sh_wire__lookup_start(const struct sh_wire__target *t, struct sh_wire__looku
                           struct sh_err *err)
 {
     struct sh_wire__lookup *k;
-    sigset_t all, old;
     pthread_t id;
     int e;
 
@@ -214,10 +213,7 @@ int sh_wire__lookup_start(const struct sh_wire__target *t, struct sh_wire__looku
         free(k);
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not open a descriptor for a name lookup");
     }
-    sigfillset(&all); /* signals belong to the loop's thread */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    e = pthread_create(&id, NULL, lookup_main, k);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    e = sh_thread_start(&id, lookup_main, k);
     if (e) {
         close(k->fd);
         free(k);

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/thread.h"
 #include "common/units.h"
 
 #include <inttypes.h>
@@ -500,13 +501,9 @@ static void check_keys(struct watch *w)
 /* Sleeps until the next round; without streams, until there is one. False: the end. */
 static bool rest_between_rounds(struct watch *w)
 {
-    struct timespec until;
+    const struct timespec until = sh_cond_deadline(SH_MS(ROUND_MS));
     bool stop;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += SH_MS(ROUND_MS);
-    until.tv_sec += until.tv_nsec / SH_S(1);
-    until.tv_nsec %= SH_S(1);
     pthread_mutex_lock(&w->lock);
     while (!w->stop && w->n == 0)
         pthread_cond_wait(&w->work, &w->lock);
@@ -554,7 +551,6 @@ static void *watch_thread_main(void *arg)
 int watch_start(struct api *a, struct watch **out, struct sh_err *err)
 {
     struct watch *w = calloc(1, sizeof(*w));
-    pthread_condattr_t attr;
     int rc;
 
     *out = NULL;
@@ -563,10 +559,7 @@ int watch_start(struct api *a, struct watch **out, struct sh_err *err)
     w->api = a;
     sh_metric_set(M_shunt_http_streams, NULL, 0);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->work, &attr);
-    pthread_condattr_destroy(&attr);
+    sh_cond_init(&w->work);
     rc = db_new(a->conf->db_url, "shunt-api-watch", &w->db, err);
     if (!rc) {
         db_share(w->db, &a->db_news);

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/thread.h"
 #include "common/units.h"
 
 #include <dlfcn.h>
@@ -110,13 +111,9 @@ static void ask_all(struct gpu_watch *g)
 
 static bool rest_one_period(struct gpu_watch *g)
 {
-    struct timespec until;
+    const struct timespec until = sh_cond_deadline(PERIOD_NS);
     bool is_over;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PERIOD_NS;
-    until.tv_sec += until.tv_nsec / SH_S(1);
-    until.tv_nsec %= SH_S(1);
     pthread_mutex_lock(&g->lock);
     while (!g->is_over && pthread_cond_timedwait(&g->wake, &g->lock, &until) != ETIMEDOUT)
         ;
@@ -189,13 +186,9 @@ static int find_gpu(struct gpu_watch *g, const char *pci, struct sh_err *err)
 
 static int begin_watch(struct gpu_watch *g, struct sh_err *err)
 {
-    pthread_condattr_t attr;
     int native;
 
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    sh_cond_init(&g->wake);
     pthread_mutex_init(&g->lock, NULL);
     native = pthread_create(&g->thread, NULL, watch_main, g);
     g->has_thread = native == 0;

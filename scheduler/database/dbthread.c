@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "common/units.h"
 #include "scheduler/database/dbqueue.h"
 
@@ -29,15 +30,8 @@ struct dbthread {
 
 static void wait_ms(struct dbthread *t, int64_t ms)
 {
-    struct timespec until;
+    const struct timespec until = sh_cond_deadline(SH_MS(ms));
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += SH_MS(ms % 1000);
-    if (until.tv_nsec >= SH_S(1)) {
-        until.tv_sec++;
-        until.tv_nsec -= SH_S(1);
-    }
     pthread_cond_timedwait(&t->cond, &t->lock, &until);
 }
 
@@ -97,7 +91,6 @@ int dbthread_new(struct sh_loop *l, const char *db_url, const char *app, size_t 
                  struct dbthread **out, struct sh_err *err)
 {
     struct dbthread *t = NULL;
-    pthread_condattr_t attr;
     int rc;
 
     *out = NULL;
@@ -109,10 +102,7 @@ int dbthread_new(struct sh_loop *l, const char *db_url, const char *app, size_t 
     t->loop = l;
     dbqueue_init(&t->queue, max_queued);
     pthread_mutex_init(&t->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&t->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    sh_cond_init(&t->cond);
     rc = db_new(db_url, app, &t->db, err);
     if (rc)
         goto out;

@@ -17,6 +17,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 import onnx_bytes
+from process import freeze
 from system import BIN, DIGITS, Story, System, free_port, read_st, until, zoo
 
 MOST = 1 << 20  # bytes of a request
@@ -45,7 +46,7 @@ def frozen(s):
     """The executor answers nothing meanwhile, and nothing is in flight before."""
     until("nothing is held", lambda: s.payload() == 0)
     pid = s.pid("executor-cpu0")
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     try:
         yield
     finally:
