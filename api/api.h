@@ -26,6 +26,7 @@ struct api {
     struct sh_wire_keys *link_keys; /* for the link's thread only */
     struct stats *stats;
     struct rate *rate;
+    struct trace_shares *trace_shares;
     struct slo_counts *slo;
     struct alias_counts *aliases;
     struct traffic *traffic;

@@ -17,6 +17,7 @@
 #include "api/infer/serving.h"
 #include "api/infer/slo_count.h"
 #include "api/infer/stats.h"
+#include "api/infer/trace_shares.h"
 #include "api/infer/traffic.h"
 #include "api/jobs/watch.h"
 #include "api/openapi.h"
@@ -164,6 +165,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = rate_new(&a->rate, err);
     if (!rc)
+        rc = trace_shares_new(&a->trace_shares, err);
+    if (!rc)
         rc = slo_counts_new(&a->slo, err);
     if (!rc)
         rc = alias_counts_new(&a->aliases, err);
@@ -231,6 +234,7 @@ static void stop_parts(struct daemon *d)
     waiters_free(a->waiters);
     serving_free(a->serving);
     traffic_free(a->traffic);
+    trace_shares_free(a->trace_shares);
     rate_free(a->rate);
     stats_free(a->stats);
     regions_free(a->regions);

@@ -38,6 +38,9 @@ static const struct sh_conf_opt OPTS[] = {
     SH_OPT_INT(ST, otlp_slow_ms, "otlp-slow-ms", 1000, 0, 3600000, SH_CONF_LIVE,
                "with --otlp-endpoint: requests that took longer are sent too, as are those that "
                "came after their deadline or latency target, ms; 0: only those that asked for it"),
+    SH_OPT_INT(ST, otlp_max_per_s, "otlp-max-per-s", 100, 0, 100000, SH_CONF_LIVE,
+               "with --otlp-endpoint: requests whose spans are sent, per second; tenants that want "
+               "more than that get equal parts, and what others leave of theirs; 0: no limit"),
     SH_OPT_STR(ST, admin_key_file, "admin-key-file", "", 0,
                "if the database has no live admin key, a new one is written here (mode 0600)"),
     SH_OPT_STR(ST, executor_key_file, "executor-key-file", "", 0,

@@ -17,7 +17,7 @@ struct api_conf {
         *client_shm;
     struct sh_wire_key_conf link_key;
     struct sh_otlp_conf otlp;
-    int64_t otlp_slow_ms;
+    int64_t otlp_slow_ms, otlp_max_per_s;
     int64_t scheduler_silence_ms, busy_poll_us, slab_bytes, slab_tenant_percent, max_infer_bytes,
         max_json_tensor_bytes, max_axis_size;
     int64_t max_model_bytes, max_dataset_bytes;

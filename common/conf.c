@@ -61,9 +61,14 @@ const char *sh_conf_version(void)
 
 const char *sh_conf_env(const char *name)
 {
-    const char *value = getenv(name);
+    const char *value = sh_conf_env_raw(name);
 
     return value && value[0] ? value : NULL;
+}
+
+const char *sh_conf_env_raw(const char *name)
+{
+    return getenv(name);
 }
 
 static void env_name(const char *name, char *out, size_t size)

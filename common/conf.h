@@ -98,6 +98,8 @@ void sh_conf_print_docs(const struct sh_conf_table *t, FILE *out); /* Markdown t
 const char *sh_conf_version(void); /* BORROWED, static: what --version prints */
 /* A variable that is not ours (DATABASE_URL, HOME). BORROWED; NULL if unset or empty. */
 const char *sh_conf_env(const char *name);
+/* The same, but "" of one that is set and empty: to whom it belongs, that may be a value. */
+const char *sh_conf_env_raw(const char *name);
 /* Logs effective values, one line; secrets as ***. */
 void sh_conf_log(const struct sh_conf_table *t, const void *conf);
 

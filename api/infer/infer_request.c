@@ -316,6 +316,7 @@ int infer_begin(struct api_req *q, struct sh_err *err)
     i->fd = req_fd(q);
     i->begin_ns = q->start_ns;
     sh_strlcpy(i->tenant, q->tenant, sizeof(i->tenant));
+    i->tenant_id = q->who.tenant_id;
     sh_strlcpy(i->id, q->request_id, sizeof(i->id));
     traced_begin(q, i);
     rc = open_infer(q, i, err);

@@ -67,6 +67,7 @@ struct infer {
     const struct cat_version *v;
     const struct cat_alias *alias; /* that chose it; BORROWED from the table; NULL: none */
     char tenant[64];
+    int64_t tenant_id;
     struct api_trace trace;               /* traced.h */
     char id[72];                          /* of the request, as the client knows it */
     int fd;                               /* of the connection, or -1: req_fd() */

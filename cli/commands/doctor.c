@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define SMI "nvidia-smi"
+#define RUN "shunt-run"
 
 /* What was found and what to do, where not all is well: a column would cut it. */
 static void print_advice(const struct cli *c, const json_t *list)
@@ -31,15 +32,14 @@ static void print_advice(const struct cli *c, const json_t *list)
     }
 }
 
-static void check_devices(const char *device, const struct gpus *g, struct checks *k)
+static void check_devices(const char *device, struct gpus *g, struct checks *k)
 {
     if (strcmp(device, "cuda") != 0) {
-        gpus_try("cpu", 0, NULL, k);
+        gpus_try_cpu(RUN, k);
         return;
     }
     gpus_judge(g, k);
-    for (size_t i = 0; i < g->n; i++)
-        gpus_try("cuda", (unsigned)i, &g->gpu[i], k);
+    gpus_try_cuda(g, RUN, sh_conf_env_raw("CUDA_VISIBLE_DEVICES"), k);
 }
 
 int doctor_main(struct cli *c, struct sh_err *err)

@@ -93,9 +93,8 @@ static void read_driver(const char *root, struct gpus *g)
     }
 }
 
-/* Of nvidia-smi's "00000000:3B:00.0" the kernel's "0000:3b:00.0"; a GPU that sysfs hides (in a
- * container) is added. NULL: no room. */
-static struct gpu *gpu_at(struct gpus *g, const char *pci)
+/* By nvidia-smi's "00000000:3B:00.0", CUDA's "0000:3B:00.0" or the kernel's "0000:3b:00.0". */
+static struct gpu *gpu_of_bus(struct gpus *g, const char *pci)
 {
     const char *tail = strchr(pci, ':');
 
@@ -105,8 +104,16 @@ static struct gpu *gpu_at(struct gpus *g, const char *pci)
         if (own && strcasecmp(own, tail) == 0)
             return &g->gpu[i];
     }
-    if (g->n >= GPUS_MAX)
-        return NULL;
+    return NULL;
+}
+
+/* One that sysfs hides (in a container) is added. NULL: no room. */
+static struct gpu *gpu_at(struct gpus *g, const char *pci)
+{
+    struct gpu *known = gpu_of_bus(g, pci);
+
+    if (known || g->n >= GPUS_MAX)
+        return known;
     g->gpu[g->n] = (struct gpu){.numa_node = -1};
     sh_strlcpy(g->gpu[g->n].pci, pci, GPUS_TEXT);
     return &g->gpu[g->n++];
@@ -268,6 +275,12 @@ void gpus_judge(const struct gpus *g, struct checks *k)
         char name[GPUS_TEXT];
 
         snprintf(name, sizeof(name), "GPU %zu", i);
+        if (g->has_smi && !g->gpu[i].name[0]) {
+            checks_add(k, name, CHECK_NOTE, "a container has those that --gpus names",
+                       "the driver does not show it here, but it is on the bus at %s",
+                       g->gpu[i].pci);
+            continue;
+        }
         if (g->gpu[i].name[0])
             checks_add(k, name, CHECK_OK, NULL, "%s at %s", g->gpu[i].name, g->gpu[i].pci);
         judge_bus(&g->gpu[i], name, k);
@@ -336,12 +349,12 @@ static void read_complaint(int fd, struct sh_err *err)
     SH_FAIL(err, SH_E_UNAVAILABLE, "%s", from);
 }
 
-static int run_device(const char *kind, const char *ordinal, json_t **out, struct sh_err *err)
+static int run_device(const char *run, const char *kind, const char *ordinal, json_t **out,
+                      struct sh_err *err)
 {
     const char *argv[] = {"shunt-run", "device", "--device", kind, "--ordinal", ordinal, NULL};
     const int complaint = memfd_create("complaint", MFD_CLOEXEC);
-    struct sh_spawn s = {
-        .path = "shunt-run", .argv = argv, .stdout_fd = -1, .stderr_fd = complaint};
+    struct sh_spawn s = {.path = run, .argv = argv, .stdout_fd = -1, .stderr_fd = complaint};
     char *text = NULL;
     size_t len = 0;
     int status = 0;
@@ -359,22 +372,96 @@ static int run_device(const char *kind, const char *ordinal, json_t **out, struc
     return rc;
 }
 
-void gpus_try(const char *kind, unsigned ordinal, const struct gpu *g, struct checks *k)
+/* NULL: it cannot be used, which is noted. Else what it said of itself: OWNED. */
+static json_t *try_device(const char *run, const char *kind, size_t ordinal, const char *advice,
+                          struct checks *k)
 {
-    char number[16], name[GPUS_TEXT];
+    char number[24], name[GPUS_TEXT];
     struct sh_err err = {0};
     json_t *said = NULL;
 
-    snprintf(number, sizeof(number), "%u", ordinal);
-    snprintf(name, sizeof(name), "%s:%u", kind, ordinal);
-    if (run_device(kind, number, &said, &err) == SH_OK)
-        gpus_judge_device(name, said, g, k);
-    else
-        checks_add(k, name, CHECK_FAIL,
-                   strcmp(kind, "cuda") == 0
-                       ? "if a library is missing: deploy/cuda-libs.sh (of a bundle: "
-                         "bin/shunt-cuda-libs) looks for CUDA and cuDNN"
-                       : NULL,
-                   "cannot be used: %s", err.msg);
+    snprintf(number, sizeof(number), "%zu", ordinal);
+    snprintf(name, sizeof(name), "%s:%zu", kind, ordinal);
+    if (run_device(run, kind, number, &said, &err) == SH_OK)
+        return said;
+    checks_add(k, name, CHECK_FAIL, advice, "cannot be used: %s", err.msg);
     json_decref(said);
+    return NULL;
+}
+
+void gpus_try_cpu(const char *run, struct checks *k)
+{
+    json_t *said = try_device(run, "cpu", 0, NULL, k);
+
+    if (said)
+        gpus_judge_device("cpu:0", said, NULL, k);
+    json_decref(said);
+}
+
+static size_t count_shown(const struct gpus *g)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < g->n; i++)
+        n += !g->has_smi || g->gpu[i].name[0];
+    return n;
+}
+
+/* How many of n devices CUDA shows: it reads the list up to the first entry that names none of
+ * them. A UUID is believed. */
+static size_t count_visible(const char *list, size_t n)
+{
+    size_t count = 0;
+
+    if (!list)
+        return n;
+    for (;; list++) {
+        char *end;
+        unsigned long number;
+
+        list += strspn(list, " ");
+        number = strtoul(list, &end, 10);
+        if (strncmp(list, "GPU-", 4) != 0 && strncmp(list, "MIG-", 4) != 0 &&
+            (*list < '0' || *list > '9' || number >= n))
+            return count;
+        count++;
+        list += strcspn(list, ",");
+        if (!*list)
+            return count;
+    }
+}
+
+void gpus_try_cuda(struct gpus *g, const char *run, const char *visible, struct checks *k)
+{
+    const size_t n = count_visible(visible, count_shown(g));
+    size_t n_used = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        char name[GPUS_TEXT];
+        json_t *said = try_device(run, "cuda", i,
+                                  "if a library is missing: deploy/cuda-libs.sh (of a bundle: "
+                                  "bin/shunt-cuda-libs) looks for CUDA and cuDNN",
+                                  k);
+        struct gpu *gpu = said ? gpu_of_bus(g, sh_json_text(said, "pci_bus_id")) : NULL;
+
+        snprintf(name, sizeof(name), "cuda:%zu", i);
+        if (said)
+            gpus_judge_device(name, said, gpu, k);
+        if (gpu && !gpu->is_used) {
+            gpu->is_used = true;
+            n_used++;
+        }
+        json_decref(said);
+    }
+    if (n == 0 && g->n && visible)
+        checks_add(k, "cuda", CHECK_FAIL, "unset it, or name GPUs by their numbers or UUIDs",
+                   "CUDA_VISIBLE_DEVICES=\"%s\" hides every GPU from CUDA", visible);
+    for (size_t i = 0; visible && n && n_used == n && i < g->n; i++) {
+        char name[GPUS_TEXT];
+
+        snprintf(name, sizeof(name), "GPU %zu", i);
+        if (!g->gpu[i].is_used && (!g->has_smi || g->gpu[i].name[0]))
+            checks_add(k, name, CHECK_NOTE, "no executor can use it with this variable",
+                       "hidden from CUDA by CUDA_VISIBLE_DEVICES=%s", visible);
+    }
 }

@@ -21,6 +21,7 @@ struct gpu_link { /* of the bus; 0: unknown */
 struct gpu {
     char pci[GPUS_TEXT];  /* "0000:3b:00.0" */
     char name[GPUS_TEXT]; /* "": nvidia-smi did not say */
+    bool is_used;         /* our back end has opened it */
     char compute_mode[GPUS_TEXT], mig[GPUS_TEXT], persistence[GPUS_TEXT];
     uint64_t held_back; /* bits: why its clocks are lower than they could be (NVML's numbers) */
     int numa_node;      /* -1: unknown, or there is only one */
@@ -37,9 +38,11 @@ struct gpus {
 /* root: where /proc and /sys are found, "" for this machine. smi: the program to ask. */
 void gpus_read(const char *root, const char *smi, struct gpus *out);
 void gpus_judge(const struct gpus *g, struct checks *k);
-/* Asks `shunt-run device` about one device of a kind, "cpu" or "cuda". Takes up to a minute. g: for
- * the bus of a CUDA device; NULL: none. */
-void gpus_try(const char *kind, unsigned ordinal, const struct gpu *g, struct checks *k);
+/* Asks `shunt-run device`, the program `run`, about the cpu device, or about each device that CUDA
+ * shows: the others are hidden by `visible`, the value of CUDA_VISIBLE_DEVICES (NULL: not set).
+ * Takes up to a minute for each. */
+void gpus_try_cpu(const char *run, struct checks *k);
+void gpus_try_cuda(struct gpus *g, const char *run, const char *visible, struct checks *k);
 /* The judgement of what it said, for tests. */
 void gpus_judge_device(const char *name, const json_t *said, const struct gpu *g, struct checks *k);
 

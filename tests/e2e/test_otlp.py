@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Spans go to an OpenTelemetry collector. Without it: what is sent could be no OTLP, spans of one request could
-be of several traces or hang from no parent, requests that nobody asked for could be sent and slow ones not, and a
-collector that is dead, slow or hostile could cost requests, memory or the end of a process.
+be of several traces or hang from no parent, requests that nobody asked for could be sent and slow ones not, one
+tenant could have all that is sent, and a collector that is dead, slow or hostile could cost requests, memory or
+the end of a process.
 
 Usage: test_otlp.py [-v] [name ...]
 """
@@ -308,7 +309,7 @@ class Alone(Story):
         """What is sent is longer than a socket takes at once, so that some of it is written after the reset."""
         with Sealed(self) as c:
             c.mode = "resets"
-            self.start(c.url, OTLP_CA_FILE=c.ca)
+            self.start(c.url, OTLP_CA_FILE=c.ca, OTLP_MAX_PER_S="0")
             pids = self.s.pids()
             for n in range(6):
                 with concurrent.futures.ThreadPoolExecutor(16) as pool:
@@ -334,6 +335,62 @@ class Alone(Story):
                                timeout=30, check=False)
             self.assertEqual(r.returncode, 1, r)
             self.assertIn(why, r.stderr)
+
+
+class Shares(Story):
+    """A tenant that marks all of its requests as sampled."""
+
+    RATE, SECONDS = 20, 6
+
+    def ask(self, key, n):
+        headers, trace = tell(n)
+        self.assertEqual(self.s.infer(key, "one", X, headers=headers).status, 200)
+        return trace
+
+    def sampled(self, tenant, outcome="sampled"):
+        return counted(self.s, "shunt_otlp_requests_total", tenant=tenant, outcome=outcome)
+
+    def test_one_that_floods_leaves_the_others_theirs(self):
+        with Collector() as c:
+            self.s = s = System("--workers=2", "--pool-bytes=64M", OTLP_ENDPOINT=c.url, OTLP_SLOW_MS="30000",
+                                OTLP_MAX_PER_S=str(self.RATE))
+            self.addCleanup(s.stop)
+            keys = {t: s.tenant(t) for t in ("flood", "quiet")}
+            for key in keys.values():
+                s.push(key, "one", zoo("digits-cnn", "training"), max_batch=4)
+            begin = time.monotonic()
+            traces = {"flood": [], "quiet": []}
+
+            def flood(first):
+                n = first
+                while time.monotonic() < begin + self.SECONDS:
+                    traces["flood"].append(self.ask(keys["flood"], n))
+                    n += 1
+            threads = [threading.Thread(target=flood, args=(k * 10 ** 6,)) for k in (1, 2, 3)]
+            for t in threads:
+                t.start()
+            while time.monotonic() < begin + self.SECONDS:
+                traces["quiet"].append(self.ask(keys["quiet"], len(traces["quiet"])))
+                time.sleep(0.3)
+            for t in threads:
+                t.join()
+            took = time.monotonic() - begin
+
+            self.assertGreater(len(traces["flood"]), 4 * self.RATE * self.SECONDS)  # else it is no flood
+            for trace in traces["quiet"]:
+                until("all of " + trace, lambda t=trace: len(c.of(t)) == len(TREE), 20)
+            got = len({x["traceId"] for x in c.spans} & set(traces["flood"]))
+            self.assertLessEqual(got, self.RATE * (took + 1))
+            self.assertGreater(got, self.RATE * self.SECONDS / 2)  # what is left is not wasted
+            self.assertEqual(self.sampled("quiet", "dropped"), 0)
+            self.assertEqual(self.sampled("flood", "dropped"), len(traces["flood"]) - self.sampled("flood"))
+            self.assertEqual(dropped(s, "share"), self.sampled("flood", "dropped"))
+
+            s.call("PATCH", "/api/v1/config", {"otlp-max-per-s": 0}, s.admin)
+            for n in range(3 * self.RATE):
+                trace = self.ask(keys["flood"], 9 * 10 ** 6 + n)
+            until("there is no limit any more", lambda: len(c.of(trace)) == len(TREE), 20)
+            self.assertEqual(c.wrong, [])
 
 
 class Sealed(Collector):

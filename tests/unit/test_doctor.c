@@ -12,7 +12,7 @@
 #define MIB UINT64_C(1048576)
 
 struct fixture {
-    char root[SH_TEST_DIR_BYTES], smi[SH_TEST_DIR_BYTES + 16];
+    char root[SH_TEST_DIR_BYTES], smi[SH_TEST_DIR_BYTES + 16], run[SH_TEST_DIR_BYTES + 16];
     struct checks k;
     struct gpus g;
 };
@@ -24,6 +24,7 @@ static int setup(void **state)
     f = (struct fixture){.root = ""};
     sh_test_dir_make(f.root);
     snprintf(f.smi, sizeof(f.smi), "%s/nvidia-smi", f.root);
+    snprintf(f.run, sizeof(f.run), "%s/shunt-run", f.root);
     *state = &f;
     return checks_init(&f.k, NULL);
 }
@@ -66,15 +67,24 @@ static void put_gpu(const struct fixture *f, const char *lanes, const char *driv
         put(f, "proc/driver/nvidia/version", driver);
 }
 
+static void put_program(const struct fixture *f, const char *name, const char *script)
+{
+    char text[1024], path[SH_TEST_DIR_BYTES + 16];
+
+    snprintf(text, sizeof(text), "#!/bin/sh\n%s\n", script);
+    snprintf(path, sizeof(path), "%s/%s", f->root, name);
+    put(f, name, text);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
 /* nvidia-smi's answers: to the first question, and about the clocks. */
 static void put_smi(const struct fixture *f, const char *modes, const char *clocks)
 {
     char text[1024];
 
-    snprintf(text, sizeof(text),
-             "#!/bin/sh\ncase $1 in *reasons*) echo '%s' ;; *) echo '%s' ;; esac\n", clocks, modes);
-    put(f, "nvidia-smi", text);
-    assert_int_equal(chmod(f->smi, 0755), 0);
+    snprintf(text, sizeof(text), "case $1 in *reasons*) echo '%s' ;; *) echo '%s' ;; esac", clocks,
+             modes);
+    put_program(f, "nvidia-smi", text);
 }
 
 static const char NEW_DRIVER[] =
@@ -205,6 +215,89 @@ static void a_slow_link_is_named_beside_what_the_bus_carries(void **state)
     assert_true(said(f, "warning", "host memory cannot be page-locked"));
 }
 
+/* Two GPUs, of which CUDA shows the second alone, as its device 0. */
+static void put_two(struct fixture *f)
+{
+    put_gpu(f, "16\n", NEW_DRIVER);
+    put(f, "sys/bus/pci/devices/0000:5e:00.0/vendor", "0x10de\n");
+    put(f, "sys/bus/pci/devices/0000:5e:00.0/class", "0x030200\n");
+    put(f, "sys/bus/pci/devices/0000:5e:00.0/numa_node", "1\n");
+    put_smi(f,
+            "00000000:3B:00.0, NVIDIA H200, Default, Disabled, Enabled\n"
+            "00000000:5E:00.0, NVIDIA H200, Default, Disabled, Enabled",
+            "00000000:3B:00.0, 0x1");
+    put_program(f, "shunt-run",
+                "[ $5 = 0 ] || { echo shunt-run: no such device >&2; exit 1; }\n"
+                "echo '{\"pci_bus_id\": \"0000:5E:00.0\", \"identity\": \"second\", "
+                "\"page_locks\": true, \"fences_files\": true, \"fences_calls\": true}'\n");
+    gpus_read(f->root, f->smi, &f->g);
+}
+
+static void a_gpu_that_a_variable_hides_has_not_failed(void **state)
+{
+    static const char *const LISTS[] = {"1", " 1", "GPU-6f1c", "1,7", "1,-1,0", "1,x"};
+    struct fixture *f = *state;
+
+    put_two(f);
+    for (size_t i = 0; i < SH_ARRAY_LEN(LISTS); i++) {
+        char hidden[64];
+
+        checks_fini(&f->k);
+        assert_ok(checks_init(&f->k, NULL));
+        gpus_read(f->root, f->smi, &f->g);
+        gpus_try_cuda(&f->g, f->run, LISTS[i], &f->k);
+        snprintf(hidden, sizeof(hidden), "hidden from CUDA by CUDA_VISIBLE_DEVICES=%s", LISTS[i]);
+        assert_true(said(f, "note", hidden));
+        assert_true(said(f, "ok", "usable; second"));
+        assert_true(said(f, "ok", "on NUMA node 1"));
+        assert_int_equal(f->k.n[CHECK_NOTE], 1);
+        assert_int_equal(f->k.n[CHECK_FAIL], 0);
+    }
+}
+
+static void a_gpu_that_nothing_hides_has_failed(void **state)
+{
+    struct fixture *f = *state;
+
+    put_two(f);
+    gpus_try_cuda(&f->g, f->run, NULL, &f->k);
+    assert_true(said(f, "FAILED", "cannot be used: no such device"));
+    assert_int_equal(f->k.n[CHECK_FAIL], 1);
+    assert_int_equal(f->k.n[CHECK_NOTE], 0);
+    gpus_try_cuda(&f->g, f->run, "0,1", &f->k);
+    assert_int_equal(f->k.n[CHECK_FAIL], 2);
+    assert_int_equal(f->k.n[CHECK_NOTE], 0);
+}
+
+static void a_variable_that_hides_all_is_a_failure(void **state)
+{
+    static const char *const LISTS[] = {"", "-1", "none", "2", ",0", "18446744073709551616"};
+    struct fixture *f = *state;
+
+    put_two(f);
+    for (size_t i = 0; i < SH_ARRAY_LEN(LISTS); i++) {
+        checks_fini(&f->k);
+        assert_ok(checks_init(&f->k, NULL));
+        gpus_try_cuda(&f->g, f->run, LISTS[i], &f->k);
+        assert_true(said(f, "FAILED", "hides every GPU"));
+        assert_int_equal(json_array_size(f->k.list), 1);
+    }
+}
+
+static void a_gpu_that_a_container_does_not_have_has_not_failed(void **state)
+{
+    struct fixture *f = *state;
+
+    put_two(f);
+    put_smi(f, "00000000:5E:00.0, NVIDIA H200, Default, Disabled, Enabled",
+            "00000000:5E:00.0, 0x1");
+    judge(f);
+    gpus_try_cuda(&f->g, f->run, NULL, &f->k);
+    assert_true(said(f, "note", "the driver does not show it here"));
+    assert_true(said(f, "ok", "usable; second"));
+    assert_int_equal(f->k.n[CHECK_FAIL], 0);
+}
+
 static void a_machine_is_read_from_its_files(void **state)
 {
     struct fixture *f = *state;
@@ -260,6 +353,12 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(other_devices_of_the_bus_are_no_gpus, setup, teardown),
         cmocka_unit_test_setup_teardown(a_slow_link_is_named_beside_what_the_bus_carries, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_gpu_that_a_variable_hides_has_not_failed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_gpu_that_nothing_hides_has_failed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_variable_that_hides_all_is_a_failure, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_gpu_that_a_container_does_not_have_has_not_failed, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_machine_is_read_from_its_files, setup, teardown),
         cmocka_unit_test_setup_teardown(limits_matter_where_a_gpu_is_used, setup, teardown),
