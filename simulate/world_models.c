@@ -49,6 +49,17 @@ static void read_number_list(const json_t *list, double most, double *out, size_
     }
 }
 
+static void read_few_list(const json_t *list, double least, double most, struct predict_few *out,
+                          size_t n)
+{
+    for (size_t i = 0; i < n && json_array_size(list) == n; i++) {
+        const json_t *v = json_array_get(list, i);
+
+        if (json_is_number(v))
+            predict_few_add(&out[i], SH_MIN(SH_MAX(json_number_value(v), least), most));
+    }
+}
+
 static int read_learnt(const json_t *rows, struct predict *p, struct sh_err *err)
 {
     const json_t *obj;
@@ -58,11 +69,12 @@ static int read_learnt(const json_t *rows, struct predict *p, struct sh_err *err
     json_array_foreach(rows, i, obj)
     {
         int64_t batch = 0;
-        json_t *times = NULL, *cold = NULL, *stretch = NULL, *after = NULL;
+        json_t *times = NULL, *cold = NULL, *over = NULL, *stretch = NULL, *after = NULL;
         const struct sh_json_field f[] = {
             {"batch", SH_JSON_INT, &batch, .required = true, .min = 1, .max = 1024},
             {"times", SH_JSON_ARR, &times},
             {"cold", SH_JSON_ARR, &cold},
+            {"over", SH_JSON_ARR, &over},
             {"stretch", SH_JSON_ARR, &stretch},
             {"after", SH_JSON_ARR, &after},
         };
@@ -72,8 +84,10 @@ static int read_learnt(const json_t *rows, struct predict *p, struct sh_err *err
             break;
         read_times(times, (uint32_t)batch, false, p);
         read_times(cold, (uint32_t)batch, true, p);
+        read_few_list(over, -MOST_NS, MOST_NS, p->over_ns, SH_ARRAY_LEN(p->over_ns));
         read_number_list(stretch, 4, p->stretch, SH_ARRAY_LEN(p->stretch));
-        read_number_list(after, 1, p->after, SH_ARRAY_LEN(p->after));
+        read_few_list(after, 1, MOST_NS, p->after_ns[predict_bucket((uint32_t)batch)],
+                      PREDICT_N_BEFORE);
     }
     return rc;
 }

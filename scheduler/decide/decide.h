@@ -134,11 +134,12 @@ struct decision {
     uint32_t first, n, batch;
     int rc;
     enum decide_reason reason;
-    bool is_probe;          /* PLACE: without promise or limit */
-    bool is_alone_too_slow; /* REFUSE: its run alone usually takes too long */
-    int64_t retry_after_ms; /* 0: a retry does not help */
-    int64_t predicted_ns;   /* PLACE and REFUSE: from arrival to finish; RUN: of the run */
-    int64_t slack_ns;       /* RUN: how much longer it may take */
+    bool is_probe;             /* PLACE: without promise or limit */
+    bool is_alone_too_slow;    /* REFUSE: its run alone usually takes too long */
+    int64_t retry_after_ms;    /* 0: a retry does not help */
+    int64_t predicted_ns;      /* PLACE and REFUSE: from arrival to finish; RUN: of the run */
+    int64_t slack_ns;          /* RUN: how much longer it may take */
+    enum predict_kind weights; /* RUN: which of them it will find on the device */
 };
 
 struct decide_share { /* of a tenant, in training slots, at the start of the pass */

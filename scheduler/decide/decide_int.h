@@ -99,6 +99,8 @@ struct run_of { /* a possible run */
     uint32_t exec, model, batch;
     bool is_warm; /* an earlier run has brought all weights */
 };
+/* Which weights it finds on the device when it begins. */
+enum predict_kind decide__weights(const struct work *w, const struct run_of *r, int64_t start_ns);
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
                        int64_t *slack);
 /* What is kept free before until_ns, when r has to end, of the slack of the runs up to it. */

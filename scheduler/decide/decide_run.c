@@ -285,6 +285,7 @@ void decide__dispatch(struct work *w, uint32_t e)
         end = decide__end_ns(w, &run, at.start_ns, &slack);
         d.predicted_ns = end - at.start_ns;
         d.slack_ns = slack;
+        d.weights = decide__weights(w, &run, at.start_ns);
         decide__add(w->out, &d);
         decide__bring(w, run.model, e);
         at.start_ns = end;

@@ -31,27 +31,44 @@ int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e
                               p->disk_ns_per_byte);
 }
 
+static int64_t arrives_ns(const struct work *w, const struct run_of *r, int64_t start_ns)
+{
+    const int64_t arrives = w->arrives_ns[(size_t)r->model * w->in->n_execs + r->exec];
+
+    if (r->is_warm)
+        return start_ns;
+    return arrives ? arrives
+                   : SH_MAX(start_ns, w->plans[r->exec].lane_ns) +
+                         decide__missing_ns(w->in, r->model, r->exec);
+}
+
+enum predict_kind decide__weights(const struct work *w, const struct run_of *r, int64_t start_ns)
+{
+    const struct snap_place *p = decide__place(w->in, r->model, r->exec);
+
+    start_ns += p->worker_ns;
+    if (arrives_ns(w, r, start_ns) <= start_ns)
+        return PREDICT_WARM;
+    return p->has_some ? PREDICT_PARTIAL : PREDICT_COLD;
+}
+
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
                        int64_t *slack)
 {
     const struct snapshot *in = w->in;
-    enum predict_kind kind;
-    int64_t end, arrives;
+    const struct snap_model *m = &in->models[r->model];
+    const enum predict_kind weights = decide__weights(w, r, start_ns);
+    int64_t end, tail;
 
     start_ns += decide__place(in, r->model, r->exec)->worker_ns;
     end = start_ns + decide__run_ns(in, r->model, r->batch);
     *slack = decide__slack_ns(in, r->model, r->batch);
-    if (r->is_warm)
+    if (weights == PREDICT_WARM)
         return end;
-    arrives = w->arrives_ns[(size_t)r->model * in->n_execs + r->exec];
-    if (!arrives)
-        arrives =
-            SH_MAX(start_ns, w->plans[r->exec].lane_ns) + decide__missing_ns(in, r->model, r->exec);
-    if (arrives <= start_ns)
-        return end;
-    kind = decide__place(in, r->model, r->exec)->has_some ? PREDICT_PARTIAL : PREDICT_COLD;
-    *slack = SH_MAX(*slack, in->models[r->model].cold_slack_ns[kind]);
-    return SH_MAX(end, arrives + in->models[r->model].tail_ns[predict_bucket(r->batch)]);
+    *slack = SH_MAX(*slack, m->cold_slack_ns[weights]);
+    tail = m->tail_ns[predict_bucket(r->batch)];
+    end = SH_MAX(end, arrives_ns(w, r, start_ns) + tail) + m->cold_over_ns[weights];
+    return SH_MAX(end, start_ns + tail);
 }
 
 int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack, double reserve)

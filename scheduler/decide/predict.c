@@ -18,9 +18,7 @@
 #define STRETCH_FLOOR .05    /* of the usual time: where runs have been all the same */
 #define RESERVE_STEP .02     /* of the logarithm */
 #define RESERVE_BROKEN .0004 /* of all promises, in the long run */
-#define AFTER_STEP .05
-#define AFTER_MOST 1.  /* one that stalled counts as one that took twice the usual time */
-#define MOST_SCALED 4. /* what runs of another batch say of this one's profile */
+#define MOST_SCALED 4.       /* what runs of another batch say of this one's profile */
 
 int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte)
 {
@@ -324,16 +322,58 @@ void predict_runs(const struct predict *p, unsigned last, double percentile, int
         predict(p, b, percentile, now_ns, &x, &out[b]);
 }
 
-int64_t predict_after(const struct predict *p, bool is_other, int64_t usual_ns)
+void predict_few_add(struct predict_few *f, double v)
 {
-    return SH_MAX((int64_t)((double)usual_ns * (1 + p->after[is_other])), 1);
+    float order[PREDICT_FEW];
+    uint32_t n = 0;
+
+    f->v[f->n++ % PREDICT_FEW] = (float)v;
+    for (; n < SH_MIN(f->n, PREDICT_FEW); n++) {
+        uint32_t i = n;
+
+        for (; i > 0 && order[i - 1] > f->v[n]; i--)
+            order[i] = order[i - 1];
+        order[i] = f->v[n];
+    }
+    f->median = n % 2 ? order[n / 2] : (order[n / 2 - 1] + order[n / 2]) / 2;
 }
 
-void predict_add_after(struct predict *p, bool is_other, int64_t usual_ns, int64_t run_ns)
+void predict_add_over(struct predict *p, enum predict_kind kind, int64_t predicted_ns,
+                      int64_t run_ns)
 {
-    const double by = (double)run_ns / (double)usual_ns - 1;
+    struct predict_few *over = &p->over_ns[kind];
 
-    p->after[is_other] += AFTER_STEP * (SH_MIN(by, AFTER_MOST) - p->after[is_other]);
+    predict_few_add(over, (double)over->median + (double)(run_ns - predicted_ns));
+}
+
+unsigned predict_before(bool is_other, int64_t rest_ns)
+{
+    static const int64_t REST_NS[PREDICT_N_RESTS - 1] = {SH_MS(4), SH_MS(16), SH_MS(64)};
+    unsigned rest = 0;
+
+    while (rest < PREDICT_N_RESTS - 1 && rest_ns >= REST_NS[rest])
+        rest++;
+    return is_other * PREDICT_N_RESTS + rest;
+}
+
+int64_t predict_after(const struct predict *p, uint32_t batch, unsigned before, int64_t usual_ns)
+{
+    const struct predict_few *of =
+        &p->after_ns[predict_bucket(batch)][before - before % PREDICT_N_RESTS];
+    const unsigned rest = before % PREDICT_N_RESTS;
+
+    for (unsigned d = 0; d < PREDICT_N_RESTS; d++) { /* the nearest rest that is known */
+        if (d <= rest && of[rest - d].n)
+            return (int64_t)of[rest - d].median;
+        if (rest + d < PREDICT_N_RESTS && of[rest + d].n)
+            return (int64_t)of[rest + d].median;
+    }
+    return usual_ns;
+}
+
+void predict_add_after(struct predict *p, uint32_t batch, unsigned before, int64_t run_ns)
+{
+    predict_few_add(&p->after_ns[predict_bucket(batch)][before], (double)run_ns);
 }
 
 int64_t predict_cold_ns(const struct predict *p, enum predict_kind kind, double percentile,

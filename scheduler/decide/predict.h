@@ -16,8 +16,9 @@
  * model, scaled by what runs of the nearest batch take compared with their own profile.
  *
  * Cold runs, which waited for weights, never count among these. Their time follows from the missing
- * bytes (decide.h) and from `tail`, which the executor found with its exact grouping; a separate
- * ring remembers how much they exceeded that.
+ * bytes (decide.h) and from `tail`, which the executor found with its exact grouping. What is always
+ * added to that, or never needed of it, is learnt as `over_ns`; a separate ring remembers how much
+ * single runs exceeded both.
  *
  * Whoever compares a run with its prediction says whether the slow time held (predict_judge). From
  * then on what a slow run takes beyond a usual one is stretched where that failed more often than
@@ -26,8 +27,9 @@
  * often as it says, whatever the runs are like.
  *
  * A run takes longer after one of another model (its memory has to be opened to the worker, and no
- * cache holds its weights). What waits in a queue is predicted without that; where a run is sent,
- * what ran before is known, and its time is the usual one times a factor.
+ * cache holds its weights), and after a rest (processes sleep, caches are others'). What waits in a
+ * queue is predicted without that; where a run is sent, what came before is known, and its time is
+ * that in the middle of the last few such runs.
  *
  * Demand includes refused requests, and halves every PREDICT_ASKED_NS.
  *
@@ -58,16 +60,26 @@ struct predict_ring {
     uint64_t n_runs; /* in all, including cold ones */
 };
 
+#define PREDICT_FEW 9u
+#define PREDICT_N_RESTS 4u
+#define PREDICT_N_BEFORE (2 * PREDICT_N_RESTS) /* predict_before() */
+
 /* Of the weights of a run: what was on the device when it was sent. */
 enum predict_kind { PREDICT_WARM, PREDICT_PARTIAL, PREDICT_COLD, PREDICT_N_KINDS };
+
+struct predict_few { /* the last ones of something, and the one in the middle: of no stall */
+    float v[PREDICT_FEW], median;
+    uint32_t n; /* in all */
+};
 
 struct predict {
     struct predict_ring ring[PREDICT_N_BUCKETS], cold;
     int64_t profile_ns[PREDICT_N_BUCKETS]; /* 0: not measured */
     int64_t tail_ns[PREDICT_N_BUCKETS]; /* the part of it that remains once all weights are there */
     uint64_t n_runs;
-    double stretch[PREDICT_N_KINDS]; /* logarithm of what slow times are stretched by */
-    double after[2];  /* warm runs over the usual time, less 1: after one of this model, another */
+    double stretch[PREDICT_N_KINDS];             /* logarithm of what slow times are stretched by */
+    struct predict_few over_ns[PREDICT_N_KINDS]; /* of runs that wait for weights */
+    struct predict_few after_ns[PREDICT_N_BUCKETS][PREDICT_N_BEFORE]; /* of warm runs */
     double asked;     /* samples, with their weights ... */
     int64_t asked_ns; /* ... at this time */
 };
@@ -107,6 +119,9 @@ void predict_profile(struct predict *p, const struct msg_profile *profile, size_
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns /* > 0 */, int64_t now_ns);
 /* A cold run took over_ns longer than it should have; <= 0: it did not. */
 void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns);
+/* It was predicted as one of that kind, with over_ns[kind].median, and took run_ns. */
+void predict_add_over(struct predict *p, enum predict_kind kind, int64_t predicted_ns,
+                      int64_t run_ns);
 /* Did a run stay within what was predicted for a slow one? percentile: above 0, below 100. */
 void predict_judge(struct predict *p, enum predict_kind kind, double percentile, bool held);
 void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,
@@ -114,13 +129,16 @@ void predict_run(const struct predict *p, uint32_t batch, double percentile, int
 /* Of the largest batch of each bucket up to the last one, into as many places. */
 void predict_runs(const struct predict *p, unsigned last, double percentile, int64_t now_ns,
                   struct predict_time *out);
-/* What a warm run takes that usually takes usual_ns > 0; and what it took. is_other: behind a run
- * of another model. */
-int64_t predict_after(const struct predict *p, bool is_other, int64_t usual_ns);
-void predict_add_after(struct predict *p, bool is_other, int64_t usual_ns, int64_t run_ns);
+/* What came before a run on its executor, as a number less than PREDICT_N_BEFORE: is_other: a run of
+ * another model. It ended rest_ns ago; <= 0: it has not. */
+unsigned predict_before(bool is_other, int64_t rest_ns);
+/* What a warm run takes that usually takes usual_ns > 0; and what it took. */
+int64_t predict_after(const struct predict *p, uint32_t batch, unsigned before, int64_t usual_ns);
+void predict_add_after(struct predict *p, uint32_t batch, unsigned before, int64_t run_ns);
 /* Time to allow a run that waits for weights beyond its forecast; 0: unknown. */
 int64_t predict_cold_ns(const struct predict *p, enum predict_kind kind, double percentile,
                         int64_t now_ns);
+void predict_few_add(struct predict_few *f, double v);
 /* Adds to the demand, whether or not the samples are admitted. */
 void predict_ask(struct predict *p, uint32_t samples, int64_t now_ns);
 /* Recent demand, in samples per ns. */

@@ -663,20 +663,19 @@ static void foresee(struct run *run, struct exec *e, int64_t now)
     const struct predict *p = run->shape ? &run->shape->predict : &run->model->predict;
     struct predict_time t;
 
-    run->is_other = e->last_version != run->model->version_id;
+    run->before =
+        predict_before(e->last_version != run->model->version_id, e->n_runs ? 0 : now - e->done_ns);
     e->last_version = run->model->version_id;
     if (run->kind != PREDICT_WARM)
         return;
     predict_run(p, run->batch, run->model->slo_percentile, now, &t);
-    run->usual_ns = t.usual_ns;
-    run->predicted_ns += predict_after(p, run->is_other, t.usual_ns) - t.usual_ns;
+    run->predicted_ns += predict_after(p, run->batch, run->before, t.usual_ns) - t.usual_ns;
     run->predicted_ns = SH_MAX(run->predicted_ns, 1);
 }
 
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
                  const struct decision *d, struct sh_err *err)
 {
-    const struct model_on *on = &parts[0]->model->on[e->index];
     struct run *run = calloc(1, sizeof(*run)), **at;
     int64_t now = sh_clock_ns();
     int rc;
@@ -696,10 +695,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     run->sent_ns = now;
     run->predicted_ns = d->predicted_ns;
     run->slack_ns = d->slack_ns;
-    run->kind = on->resident_bytes >= run->model->image_bytes && on->arrives_ns <= now
-                    ? PREDICT_WARM
-                : models_had_some(on, now) ? PREDICT_PARTIAL
-                                           : PREDICT_COLD;
+    run->kind = d->weights;
     run->stopped_training = e->n_runs == 0 && jobs_train_on(s, e);
     rc = idmap_put(&s->requests.runs, run->id, run, err);
     if (rc) {

@@ -98,8 +98,7 @@ struct run {
     uint32_t batch;
     int64_t sent_ns, predicted_ns, slack_ns; /* as decide() predicted */
     enum predict_kind kind;
-    bool is_other;    /* behind a run of another model */
-    int64_t usual_ns; /* warm: whatever runs before it; else 0 */
+    unsigned before; /* predict_before() */
     bool stopped_training;
     struct run *next; /* next of the same executor, younger */
 };

@@ -29,11 +29,10 @@ int64_t requests__span(int64_t ns)
 }
 
 /* How far the prediction was off, and whether the run stayed within what a slow one may take. */
-static void judge(const struct exec *e, const struct run *run, int64_t all_ns)
+static void judge(const struct run *run, const struct exec *e, int64_t took)
 {
     static const char *const KINDS[PREDICT_N_KINDS] = {"warm", "partial", "cold"};
     const char *kind = KINDS[run->kind];
-    const int64_t took = SH_MAX(all_ns - (run->stopped_training ? e->stop_ns : 0), 1);
     const bool held = took <= run->predicted_ns + run->slack_ns;
 
     /* Of all shapes' cold runs the model knows, as in predict_cold_ns(): weights are the same. */
@@ -59,8 +58,9 @@ void requests__learn(struct exec *e, const struct run *run, const struct msg_run
 {
     int64_t began = SH_MAX(run->sent_ns, e->done_ns), all = SH_MAX(now - began, 1);
     int64_t busy = requests__span(m->busy_ns), took = busy + SH_MIN(SH_MAX(all - busy, 0), HOP_NS);
+    const int64_t judged = SH_MAX(all - (run->stopped_training ? e->stop_ns : 0), 1);
 
-    judge(e, run, all);
+    judge(run, e, judged);
     if (m->copied_bytes > BIG_COPY_BYTES && m->copy_ns > 0)
         e->ns_per_byte = blend(e->ns_per_byte, (double)m->copy_ns / (double)m->copied_bytes, 0);
     if (run->stopped_training) {
@@ -69,9 +69,9 @@ void requests__learn(struct exec *e, const struct run *run, const struct msg_run
         e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0), FIRST_STOP_NS);
         took = SH_MAX(took - e->stop_ns, 1);
     }
-    if (!m->cold && run->usual_ns)
-        predict_add_after(run->shape ? &run->shape->predict : &run->model->predict, run->is_other,
-                          run->usual_ns, took);
+    if (!m->cold && run->kind == PREDICT_WARM)
+        predict_add_after(run->shape ? &run->shape->predict : &run->model->predict, run->batch,
+                          run->before, took);
     if (!m->cold && run->shape)
         predict_add(&run->shape->predict, run->batch, took, now);
     if (!m->cold)
@@ -79,6 +79,8 @@ void requests__learn(struct exec *e, const struct run *run, const struct msg_run
     else /* one that nobody knew to be cold says nothing of what was predicted */
         predict_add_cold(&run->model->predict, run->batch,
                          run->kind != PREDICT_WARM ? all - run->predicted_ns : 0, now);
+    if (m->cold && run->kind != PREDICT_WARM)
+        predict_add_over(&run->model->predict, run->kind, run->predicted_ns, judged);
 }
 
 void requests__charge(struct sched *s, const struct run *run, int64_t gpu_ns)

@@ -98,16 +98,26 @@ static json_t *numbers_of(const double *v, size_t n)
     return list;
 }
 
+static json_t *medians_of(const struct predict_few *f, size_t n)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, f[i].n ? json_real(f[i].median) : json_null());
+    return list;
+}
+
 /* What a what-if question draws from. Of all batches together: with that of 1. */
 static json_t *learnt_of(const struct predict *p, unsigned bucket, int64_t now_ns)
 {
-    json_t *o = json_pack("{s:o}", "times", ring_times(&p->ring[bucket], now_ns));
+    json_t *o = json_pack("{s:o, s:o}", "times", ring_times(&p->ring[bucket], now_ns), "after",
+                          medians_of(p->after_ns[bucket], PREDICT_N_BEFORE));
 
     if (o && bucket == 0)
-        json_object_update_new(o, json_pack("{s:o, s:o, s:o}", "cold", ring_times(&p->cold, now_ns),
-                                            "stretch",
-                                            numbers_of(p->stretch, SH_ARRAY_LEN(p->stretch)),
-                                            "after", numbers_of(p->after, SH_ARRAY_LEN(p->after))));
+        json_object_update_new(
+            o, json_pack("{s:o, s:o, s:o}", "cold", ring_times(&p->cold, now_ns), "over",
+                         medians_of(p->over_ns, SH_ARRAY_LEN(p->over_ns)), "stretch",
+                         numbers_of(p->stretch, SH_ARRAY_LEN(p->stretch))));
     return o;
 }
 

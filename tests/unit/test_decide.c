@@ -340,11 +340,14 @@ static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **
         uint64_t resident_bytes;
         bool has_some;
         double disk_ns_per_byte;
-        int64_t predicted_ns, slack_ns;
-    } CASES[] = {{100u << 20, true, 0, 10 * MS, 0},
-                 {0, false, 0, 20485760, 7 * MS},
-                 {50u << 20, true, 0, 15242880, 3 * MS},
-                 {50u << 20, true, 1, 62428800, 3 * MS}}; /* the slower of link and disk */
+        int64_t over_ns, predicted_ns, slack_ns;
+    } CASES[] = {{100u << 20, true, 0, MS, 10 * MS, 0},
+                 {0, false, 0, 0, 20485760, 7 * MS},
+                 {0, false, 0, -2 * MS, 18485760, 7 * MS},
+                 {0, false, 0, -SH_S(1), 10 * MS, 7 * MS}, /* never less than what is behind it */
+                 {50u << 20, true, 0, 0, 15242880, 3 * MS},
+                 {50u << 20, true, 0, 3 * MS, 18242880, 3 * MS},
+                 {50u << 20, true, 1, 0, 62428800, 3 * MS}}; /* the slower of link and disk */
 
     (void)state;
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
@@ -353,6 +356,8 @@ static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **
 
         world_init(&w, 1);
         p = place_of(&w, 0, 0);
+        w.models[0].cold_over_ns[PREDICT_PARTIAL] = w.models[0].cold_over_ns[PREDICT_COLD] =
+            CASES[i].over_ns;
         w.models[0].cold_slack_ns[PREDICT_PARTIAL] = 3 * MS;
         w.models[0].cold_slack_ns[PREDICT_COLD] = 7 * MS;
         p->resident_bytes = CASES[i].resident_bytes;

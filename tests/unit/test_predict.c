@@ -394,19 +394,57 @@ static void what_ran_before_makes_a_run_longer_or_shorter(void **state)
     (void)state;
     for (int i = 0; i < 400; i++, now += 20 * MS) {
         struct predict_time t;
-        bool is_other;
+        unsigned before;
+        bool is_other, has_rested;
         int64_t took, said;
 
         seed = seed * 1664525u + 1013904223u;
         is_other = seed >> 31;
-        took = (is_other ? 4 : 2) * MS + (int64_t)(seed >> 8 & 0xffff);
+        has_rested = seed >> 30 & 1;
+        took = (is_other ? 4 : 2) * MS + has_rested * 3 * MS + (int64_t)(seed >> 8 & 0xffff);
+        before = predict_before(is_other, has_rested ? 100 * MS : MS);
         predict_run(&p, 1, 99, now, &t);
-        said = predict_after(&p, is_other, t.usual_ns);
+        said = predict_after(&p, 1, before, t.usual_ns);
         n_near += i >= 200 && llabs(said - took) * 10 < took;
-        predict_add_after(&p, is_other, t.usual_ns, i % 100 ? took : 100 * MS); /* a stall */
+        predict_add_after(&p, 1, before, i % 100 ? took : 100 * MS); /* a stall */
         predict_add(&p, 1, took, now);
     }
     assert_true(n_near > 180);
+}
+
+static void a_rest_that_is_not_known_is_taken_for_the_nearest(void **state)
+{
+    struct predict p = {0};
+
+    (void)state;
+    assert_int_equal(predict_after(&p, 1, predict_before(true, MS), 4 * MS), 4 * MS);
+    for (int i = 0; i < 100; i++)
+        predict_add_after(&p, 1, predict_before(true, 20 * MS), 6 * MS);
+    assert_int_equal(predict_after(&p, 1, predict_before(true, -MS), 4 * MS), 6 * MS);
+    assert_int_equal(predict_after(&p, 1, predict_before(true, SH_S(9)), 4 * MS), 6 * MS);
+    assert_int_equal(predict_after(&p, 1, predict_before(false, 20 * MS), 4 * MS), 4 * MS);
+    assert_int_equal(predict_after(&p, 2, predict_before(true, 20 * MS), 4 * MS), 4 * MS);
+}
+
+/* Copies beside which all but the last layer was computed, or before which memory was opened. */
+static void what_cold_runs_always_take_more_or_less_is_learnt(void **state)
+{
+    static const int64_t OVER_MS[] = {-3, 0, 2};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(OVER_MS); i++) {
+        struct predict p = {0};
+
+        for (int n = 0; n < 60; n++) {
+            const int64_t said = 20 * MS + (int64_t)p.over_ns[PREDICT_COLD].median;
+            const int64_t took = (20 + OVER_MS[i]) * MS;
+
+            predict_add_over(&p, PREDICT_COLD, said, n % 20 == 5 ? 900 * MS : took); /* a stall */
+        }
+        assert_true(fabs((double)p.over_ns[PREDICT_COLD].median - (double)(OVER_MS[i] * MS)) <
+                    .01 * MS);
+        assert_true(p.over_ns[PREDICT_PARTIAL].n == 0);
+    }
 }
 
 static void a_line_for_people_counts_all_runs_and_says_what_it_predicts_from(void **state)
@@ -570,6 +608,8 @@ int main(void)
         cmocka_unit_test(a_model_that_seldom_runs_is_predicted_from_its_runs),
         cmocka_unit_test(a_slow_time_holds_as_often_as_it_says),
         cmocka_unit_test(what_ran_before_makes_a_run_longer_or_shorter),
+        cmocka_unit_test(a_rest_that_is_not_known_is_taken_for_the_nearest),
+        cmocka_unit_test(what_cold_runs_always_take_more_or_less_is_learnt),
         cmocka_unit_test(a_line_for_people_counts_all_runs_and_says_what_it_predicts_from),
         cmocka_unit_test(what_is_asked_for_is_known_by_its_rate_and_forgotten),
         cmocka_unit_test(no_link_is_too_slow_for_a_number),
