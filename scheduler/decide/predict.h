@@ -16,9 +16,9 @@
  * model, scaled by what runs of the nearest batch take compared with their own profile.
  *
  * Cold runs, which waited for weights, never count among these. Their time follows from the missing
- * bytes (decide.h) and from `tail`, which the executor found with its exact grouping. What is always
- * added to that, or never needed of it, is learnt as `over_ns`; a separate ring remembers how much
- * single runs exceeded both.
+ * bytes (decide.h) and from `tail`, which the executor found with its exact grouping. What is
+ * always added to that, or never needed of it, is learnt as `over_ns`; a separate ring remembers
+ * how much single runs exceeded both.
  *
  * Whoever compares a run with its prediction says whether the slow time held (predict_judge). From
  * then on what a slow run takes beyond a usual one is stretched where that failed more often than
@@ -129,8 +129,8 @@ void predict_run(const struct predict *p, uint32_t batch, double percentile, int
 /* Of the largest batch of each bucket up to the last one, into as many places. */
 void predict_runs(const struct predict *p, unsigned last, double percentile, int64_t now_ns,
                   struct predict_time *out);
-/* What came before a run on its executor, as a number less than PREDICT_N_BEFORE: is_other: a run of
- * another model. It ended rest_ns ago; <= 0: it has not. */
+/* What came before a run on its executor, as a number less than PREDICT_N_BEFORE: is_other: a run
+ * of another model. It ended rest_ns ago; <= 0: it has not. */
 unsigned predict_before(bool is_other, int64_t rest_ns);
 /* What a warm run takes that usually takes usual_ns > 0; and what it took. */
 int64_t predict_after(const struct predict *p, uint32_t batch, unsigned before, int64_t usual_ns);

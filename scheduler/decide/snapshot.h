@@ -56,7 +56,7 @@ struct snap_model {
     int64_t run_ns[PREDICT_N_BUCKETS]; /* usual */
     int64_t slow_ns[PREDICT_N_BUCKETS];
     int64_t tail_ns[PREDICT_N_BUCKETS];
-    /* Of a run that waits for weights: what is added to its forecast, and how much slower it may be. */
+    /* Of a run that waits for weights: what is added to its forecast, how much slower it may be. */
     int64_t cold_over_ns[PREDICT_N_KINDS], cold_slack_ns[PREDICT_N_KINDS];
     int64_t fastest_ns; /* fastest recent run of one sample; 0: none */
     /* requests have been refused for lack of time, and none admitted, since then; 0: no */

@@ -61,6 +61,8 @@ static void what_the_driver_says_has_the_names_of_dcgm(void **state)
     while (joules <= first);
     for (text = page(); !strstr(text, "PCIE_REPLAY"); text = page())
         free(text);
+    free(text); /* the last reading was set while it was written, so others may be missing */
+    text = page();
     for (size_t i = 0; i < SH_ARRAY_LEN(WANT); i++)
         assert_has(text, WANT[i]);
     assert_has(text, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION" LABELS "50");
