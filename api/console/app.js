@@ -47,6 +47,13 @@ function showNav(current) {
   const may = PAGES.filter(p => p.may());
   nav.replaceChildren(el("ul", null, may.map(p =>
     el("li", null, el("a", {href: "#/" + p.path, "aria-current": p === current && "page"}, p.name)))));
+  showHere();
+}
+
+// A phone shows a part of the list.
+function showHere() {
+  const here = nav.querySelector("[aria-current]"), list = here && here.closest("ul");
+  if (here) list.scrollLeft = here.offsetLeft - list.offsetLeft - (list.clientWidth - here.offsetWidth) / 2;
 }
 
 async function showWho() {
@@ -91,9 +98,12 @@ async function route() {
   api.showTenant(tenant);
   carryTenant(tenant);
   showNav(entry);
-  const title = page.title(rest) + (tenant ? " of " + tenant : "");
-  document.title = title + " – Shunt";
-  const head = el("h1", {tabindex: -1}, title);
+  const head = el("h1", {tabindex: -1});
+  function name(text) {
+    head.textContent = text + (tenant ? " of " + tenant : "");
+    document.title = head.textContent + " – Shunt";
+  }
+  name(page.title(rest));
   main.replaceChildren(head, body);
   head.focus({preventScroll: true});
   if (entry.ofTenant && !api.tenantName() && !(api.isOfAll() && entry.ofAll && page === entry.page)) {
@@ -103,7 +113,7 @@ async function route() {
   }
   try {
     await page.open(body, {
-      signal: mine.signal, rest,
+      signal: mine.signal, rest, name,
       lost: e => { if (!mine.signal.aborted) lost(e); },
     });
   } catch (e) {
@@ -145,6 +155,7 @@ function askForKey(why) {
 
 api.onSignOut(askForKey);
 window.addEventListener("hashchange", route);
+window.addEventListener("resize", showHere);
 window.addEventListener("unhandledrejection", e => {
   if (e.reason instanceof api.Problem) {
     e.preventDefault();

@@ -14,19 +14,21 @@ function change(a) {
   const lines = names.map(k => [k, text((a.before || {})[k]), text((a.after || {})[k])])
     .filter(([, from, to]) => from !== to);
   if (!lines.length) return "";
-  return el("details", null, el("summary", null, lines.slice(0, 3).map(l => l[0]).join(", ") +
-    (lines.length > 3 ? " …" : "")), el("ul", {class: "plain"}, lines.map(([k, from, to]) =>
+  const few = lines.slice(0, 3).map(l => l[0]).join(", ") + (lines.length > 3 ? " …" : "");
+  const what = !a.before ? "what it is" : !a.after ? "what it was" : few;
+  return el("details", null, el("summary", null, what), el("ul", {class: "plain"}, lines.map(([k, from, to]) =>
     el("li", null, k + ": " + from + " → " + to))));
 }
 
 export async function open(main, ctx) {
   const rows = table({
-    caption: "Changes, newest first", key: a => a.id,
+    caption: "Changes, newest first", key: a => a.id, empty: "No change fits.",
     columns: [
-      {head: "When", cell: a => time(a.at), short: true}, {head: "Key", cell: a => a.actor || "–"},
-      {head: "Tenant", cell: a => a.tenant || "–"}, {head: "Action", cell: a => a.action},
+      {head: "When", cell: a => time(a.at), short: true},
+      {head: "Key", cell: a => a.actor || "–", short: true, wide: true},
+      {head: "Tenant", cell: a => a.tenant || "–", wide: true}, {head: "Action", cell: a => a.action, short: true},
       {head: "Thing", cell: a => a.resource}, {head: "Change", cell: change, wide: true},
-      {head: "Request", cell: a => a.request_id, wide: true},
+      {head: "Request", cell: a => a.request_id, short: true, huge: true},
     ],
   });
   const filter = new URLSearchParams(), inputs = {

@@ -31,11 +31,27 @@ export function thin(points, most = 500) {
   return out;
 }
 
-// {node, set(points)}; points: [x, y] in the order of x. A screen reader hears the summary.
+// {node, set(points)}; points: [x, y] in the order of x. A screen reader hears the summary; who points at
+// the chart sees the value there.
 export function lineChart({label, x, y}) {
   const node = svg("svg", {class: "chart", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": label});
+  const log = el("input", {type: "checkbox", onchange: () => set(known)});
+  let known = [], find = null;
+  const cross = svg("line", {class: "cross", y1: TOP, y2: H - BOTTOM}), told = svg("text", {y: TOP + 8});
+  node.addEventListener("pointermove", e => {
+    const box = node.getBoundingClientRect(), at = find && find((e.clientX - box.left) / box.width * W);
+    if (!at) return;
+    cross.setAttribute("x1", at.x);
+    cross.setAttribute("x2", at.x);
+    told.setAttribute("x", LEFT + 8);
+    told.textContent = `${x} ${number(at.point[0], 9)}: ${number(at.point[1], 4)}`;
+    node.append(cross, told);
+  });
+  node.addEventListener("pointerleave", () => { cross.remove(); told.remove(); });
   function set(all) {
-    const points = thin(all.filter(p => Number.isFinite(p[1])));
+    known = all;
+    const isLog = log.checked, points = thin(all.filter(p => Number.isFinite(p[1]) && (!isLog || p[1] > 0)));
+    find = null;
     node.replaceChildren();
     if (!points.length) {
       node.setAttribute("aria-label", label + ": nothing yet");
@@ -44,14 +60,15 @@ export function lineChart({label, x, y}) {
     }
     const xs = points.map(p => p[0]), ys = points.map(p => p[1]);
     const x0 = xs[0], x1 = Math.max(xs[xs.length - 1], x0 + 1);
-    let y0 = Math.min(...ys), y1 = Math.max(...ys);
-    if (y0 > 0 && y0 < y1 / 2) y0 = 0;
+    const scale = isLog ? Math.log10 : v => v, back = isLog ? v => 10 ** v : v => v;
+    let y0 = scale(Math.min(...ys)), y1 = scale(Math.max(...ys));
+    if (!isLog && y0 > 0 && y0 < y1 / 2) y0 = 0;
     if (y1 === y0) y1 = y0 + (Math.abs(y0) || 1);
     const px = v => LEFT + (v - x0) / (x1 - x0) * (W - LEFT - RIGHT);
-    const py = v => H - BOTTOM - (v - y0) / (y1 - y0) * (H - TOP - BOTTOM);
-    for (const v of ticks(y0, y1, 4))
+    const py = v => H - BOTTOM - (scale(v) - y0) / (y1 - y0) * (H - TOP - BOTTOM);
+    for (const v of ticks(y0, y1, 4).map(back))
       node.append(svg("line", {class: "grid", x1: LEFT, x2: W - RIGHT, y1: py(v), y2: py(v)}),
-        svg("text", {x: LEFT - 6, y: py(v) + 4, "text-anchor": "end"}, number(v)));
+        svg("text", {x: LEFT - 6, y: py(v) + 4, "text-anchor": "end"}, number(v, isLog ? 2 : 3)));
     for (const v of ticks(x0, x1, 5))
       node.append(svg("text", {x: px(v), y: H - 8, "text-anchor": "middle"}, number(v, 6)));
     node.append(svg("text", {x: W - RIGHT, y: TOP + 8, "text-anchor": "end"}, y + " by " + x));
@@ -60,9 +77,13 @@ export function lineChart({label, x, y}) {
     const end = points[points.length - 1];
     node.setAttribute("aria-label", `${label}: ${number(points[0][1])} at ${x} ${points[0][0]}, ` +
       `${number(end[1])} at ${x} ${end[0]}; lowest ${number(Math.min(...ys))}`);
+    find = at => {
+      const point = points.reduce((best, p) => Math.abs(px(p[0]) - at) < Math.abs(px(best[0]) - at) ? p : best);
+      return {point, x: px(point[0])};
+    };
   }
   set([]);
-  return {node, set};
+  return {node: el("div", null, node, el("label", {class: "check"}, log, "Logarithmic")), set};
 }
 
 // Bars of {name, value}, with a text for each.
@@ -79,7 +100,7 @@ export function barChart(label, bars, text = number) {
     const tall = b.value / high * (H - TOP - BOTTOM), at = LEFT + i * wide;
     node.append(svg("rect", {class: "bar", x: at + wide * .1, width: wide * .8, y: H - BOTTOM - tall,
       height: tall}, svg("title", null, b.name + ": " + text(b.value))));
-    if (i % Math.ceil(bars.length / 8) === 0)
+    if (i % Math.ceil(bars.length / 12) === 0)
       node.append(svg("text", {x: at + wide / 2, y: H - 8, "text-anchor": "middle"}, b.name));
   });
   return node;

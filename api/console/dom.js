@@ -78,29 +78,47 @@ export function number(v, digits = 3) {
 
 export const count = v => none(v) ? "–" : v.toLocaleString("en");
 
+// What a unit belongs to stays on its line.
+const unit = (v, name) => number(v) + "\u00a0" + name;
+
 export function bytes(v) {
   if (none(v)) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let u = 0;
   for (; v >= 1024 && u < units.length - 1; u++) v /= 1024;
-  return number(v) + " " + units[u];
+  return unit(v, units[u]);
 }
 
 export function ms(v) {
   if (none(v)) return "–";
-  return v >= 1000 ? number(v / 1000) + " s" : number(v) + " ms";
+  if (v !== 0 && Math.abs(v) < 1) return unit(1000 * v, "µs");
+  return v >= 1000 ? unit(v / 1000, "s") : unit(v, "ms");
 }
 
 export function seconds(v) {
   if (none(v)) return "–";
-  if (v < 120) return number(v) + " s";
-  return v < 7200 ? number(v / 60) + " min" : number(v / 3600) + " h";
+  if (v < 1) return ms(1000 * v);
+  if (v < 120) return unit(v, "s");
+  return v < 7200 ? unit(v / 60, "min") : unit(v / 3600, "h");
 }
 
-export const percent = v => none(v) ? "–" : v > 0 && v < 0.0001 ? "< 0.01 %" : number(100 * v) + " %";
+// Only all of it is 100 %, and only nothing of it 0. digits: behind the point.
+export function percent(v, digits = 1) {
+  if (none(v)) return "–";
+  const least = 10 ** -digits, p = Math.round(100 * v / least) * least;
+  if (v > 0 && 100 * v < least) return "<\u00a0" + least + "\u00a0%";
+  return (v < 1 ? Math.min(p, 100 - least) : p).toLocaleString("en", {maximumFractionDigits: digits}) + "\u00a0%";
+}
 
 export function time(text) {
   return text ? new Date(text).toLocaleString(undefined, {dateStyle: "short", timeStyle: "medium"}) : "–";
+}
+
+// For a column: of today the time alone.
+export function timeShort(text) {
+  const t = text && new Date(text), today = t && t.toDateString() === new Date().toDateString();
+  if (!t) return "–";
+  return el("span", {title: time(text)}, today ? t.toLocaleTimeString() : t.toLocaleDateString());
 }
 
 const TONE = {
@@ -162,17 +180,33 @@ export function confirm(question, yes, no = "Back") {
   });
 }
 
+// A bar of what is used or done, and its number.
+export function measure(bar, text) {
+  return el("span", {class: "measure"}, bar, " " + text);
+}
+
 // A table whose rows are known by a key. columns: {head, cell(item) -> text or node}, and of these: num
-// (a number), wide (left out where there is little room), short (never broken into lines), width.
-// A cell that is text is only touched when it changes.
-export function table({caption, columns, key, long}) {
+// (a number), short (never broken into lines), width (em), and what needs room: wide (more than a phone
+// has), roomy (a laptop's), huge (a large screen's). long: a line for each row, however long its texts.
+// empty: what to say if there is no row. quiet: the caption is for screen readers alone, as a heading
+// says it. A cell that is text is only touched when it changes.
+export function table({caption, columns, key, long, empty, quiet}) {
   const body = el("tbody");
   const rows = new Map();
-  const classes = c => [c.num && "num", c.wide && "wide", c.short && "short"].filter(x => x).join(" ") || undefined;
+  const classes = c => ["num", "short", "wide", "roomy", "huge"].filter(x => c[x]).join(" ") || undefined;
+  const none_yet = empty && el("p", {class: "soft empty"}, empty);
   const node = el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption},
-    el("table", {class: long && "long"}, el("caption", null, caption),
-      el("thead", null, el("tr", null, columns.map(c =>
-        el("th", {scope: "col", class: classes(c), width: c.width}, c.head)))), body));
+    el("table", {class: long && "long"}, el("caption", {class: quiet && "unseen"}, caption),
+      el("thead", null, el("tr", null, columns.map(c => {
+        const th = el("th", {scope: "col", class: classes(c)}, c.head);
+        if (c.width) th.style.width = c.width + "em";
+        return th;
+      }))), body), none_yet);
+
+  // Once it is known that there is none.
+  function tellEmpty() {
+    if (none_yet) none_yet.classList.toggle("told", rows.size === 0);
+  }
 
   function draw(row, item) {
     row.item = item;
@@ -183,6 +217,7 @@ export function table({caption, columns, key, long}) {
         cell.was = value.textContent;
       } else {
         show(cell, none(value) ? "" : String(value));
+        if (long && cell.title !== cell.textContent) cell.title = cell.textContent; // it may be cut
       }
     });
   }
@@ -202,6 +237,7 @@ export function table({caption, columns, key, long}) {
       else body.append(row.tr);
     }
     draw(row, item);
+    tellEmpty();
   }
   // All items at once, in this order; others go. Many are drawn in portions, so that keys and
   // clicks are served in between.
@@ -219,6 +255,7 @@ export function table({caption, columns, key, long}) {
       if (at !== row.tr) body.insertBefore(row.tr, at || null);
       if (++n % 25 === 0) await frame();
     }
+    tellEmpty();
   }
   async function append(items) {
     let n = 0;
@@ -227,8 +264,14 @@ export function table({caption, columns, key, long}) {
       if (++n % 25 === 0) await frame();
     }
   }
+  // Shows those that fit; the others stay, as they are.
+  function only(fits) {
+    let n = 0;
+    for (const {tr, item} of rows.values()) n += !tr.classList.toggle("hidden", !fits(item));
+    if (none_yet) none_yet.classList.toggle("told", n === 0);
+  }
   return {
-    node, put, append, fill: fillAll,
+    node, put, append, only, fill: fillAll,
     get: id => rows.get(id) && rows.get(id).item,
     has: id => rows.has(id),
     size: () => rows.size,

@@ -1,7 +1,7 @@
 // gpus.js - the GPUs: what runs on each now, who had it over the last minute, what it holds.
 import * as api from "./api.js";
 import {keys, strip} from "./chart.js";
-import {bytes, el, facts, linkOf, number, percent, show, state, time} from "./dom.js";
+import {bytes, count, el, facts, linkOf, number, percent, show, state, timeShort} from "./dom.js";
 
 export const title = () => "GPUs";
 
@@ -25,7 +25,7 @@ function jobText(g) {
   if (!g.job) return "none";
   const mine = api.isAdmin() || g.job.tenant === api.tenantName(), name = "job " + g.job.id;
   return [mine ? linkOf(api.elsewhere(g.job.tenant), name, "jobs", g.job.id) : name, " of " + g.job.tenant + " ",
-    state(g.job.state), g.job.steps ? " step " + g.job.step + " of " + g.job.steps : ""];
+    state(g.job.state), g.job.steps ? ", step " + count(g.job.step) + " of " + count(g.job.steps) : ""];
 }
 
 function models(g) {
@@ -47,7 +47,7 @@ function about(g) {
     ["Models", models(g)],
     g.link_bytes_per_s && ["Link", number(g.link_bytes_per_s / 1e9) + " GB/s"],
     g.host && g.host.limit_bytes && ["Host memory", bytes(g.host.used_bytes) + " of " + bytes(g.host.limit_bytes)],
-    ["Last heard of", time(g.heard_at)],
+    ["Last heard of", timeShort(g.heard_at)],
   ]);
 }
 

@@ -2,7 +2,7 @@
 import * as api from "./api.js";
 import {lineChart} from "./chart.js";
 import {bytes, card, confirm, count, el, facts, link, number, say, seconds, show, state, table,
-  time} from "./dom.js";
+  time, timeShort} from "./dom.js";
 import {progress} from "./jobs.js";
 
 const FINAL = ["SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED"];
@@ -97,7 +97,7 @@ function logPane(at, ctx) {
 function story(at, ctx, onEvent) {
   const rows = table({
     caption: "What happened, oldest first", key: e => e.id,
-    columns: [{head: "When", cell: e => time(e.at), short: true}, {head: "State", cell: e => state(e.to)},
+    columns: [{head: "When", cell: e => timeShort(e.at), short: true}, {head: "State", cell: e => state(e.to)},
       {head: "Reason", cell: e => e.reason},
       {head: "Executor", cell: e => e.detail && typeof e.detail.executor === "string" ? e.detail.executor : "",
         wide: true}],
@@ -120,17 +120,17 @@ function about(job) {
     ["Progress", progress(job) || "–"],
     ["Loss", job.loss === null ? "–" : number(job.loss, 5)],
     job.steps_per_s !== null && ["Rate", number(job.steps_per_s) + " steps/s"],
-    ["Executor", job.executor || "–"],
+    job.executor && ["Executor", job.executor],
     ["Device time", seconds(job.busy_ns / 1e9)],
     ["Preempted", count(job.preemptions) + " times, " + count(job.steps_redone) + " steps run again"],
     ["Attempt", job.attempt + " of " + job.max_attempts],
     ["Submitted", time(job.created_at)],
-    ["Started", time(job.started_at)],
-    ["Ended", time(job.finished_at)],
+    job.started_at && ["Started", time(job.started_at)],
+    job.finished_at && ["Ended", time(job.finished_at)],
     Object.keys(job.labels).length &&
       ["Labels", Object.entries(job.labels).map(([k, v]) => k + "=" + v).join(", ")],
     job.error && ["Error", el("span", {class: "bad"}, job.error)],
-    job.result && ["Result", el("pre", null, JSON.stringify(job.result, null, 1))],
+    job.result && ["Result", el("pre", null, JSON.stringify(job.result, (k, v) => v === null ? undefined : v, 1))],
   ]);
 }
 
@@ -171,7 +171,7 @@ function actionButtons(at, id, allowed, onDone) {
 }
 
 function checkpoints(at, ctx) {
-  const rows = table({caption: "Checkpoints; the files of the last two are kept", key: c => c.id, columns: [
+  const rows = table({caption: "The files of the last two are kept", key: c => c.id, empty: "None yet.", columns: [
     {head: "Step", cell: c => count(c.step), num: true}, {head: "Size", cell: c => bytes(c.bytes), num: true},
     {head: "Written", cell: c => time(c.created_at)}]});
   const read = lazily(async () => {
@@ -206,6 +206,7 @@ export async function open(main, ctx) {
     }
     said = now;
   }
+  if (first.name) ctx.name("Job " + id + ": " + first.name);
   main.append(buttons, el("div", {class: "two"}, card("Overview", overview), el("div", null,
     card(FINAL.includes(first.state) ? "How it ended" : "Why it is where it is", why),
     first.kind === "training" && card("Loss", curve.node))),

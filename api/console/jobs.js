@@ -1,6 +1,6 @@
 // jobs.js - the jobs of a tenant, or of all: a list that follows what happens.
 import * as api from "./api.js";
-import {address, count, el, field, linkOf, number, say, select, state, table, time} from "./dom.js";
+import {address, count, el, field, linkOf, measure, number, say, select, state, table, timeShort} from "./dom.js";
 
 const LIVE = "STARTING,RUNNING,PREEMPTED,CANCELLING,COMPLETING";
 const STATES = [["", "all"], ["QUEUED,HELD", "waiting"], [LIVE, "on a GPU"], ["SUSPENDED", "suspended"],
@@ -11,27 +11,28 @@ export const title = () => "Jobs";
 
 export function progress(job) {
   if (!job.steps) return job.step ? count(job.step) : "";
-  return el("span", {title: count(job.step) + " of " + count(job.steps)},
-    el("progress", {max: job.steps, value: job.step, "aria-label": "Steps done"}),
-    " " + Math.floor(100 * job.step / job.steps) + " %");
+  const node = measure(el("progress", {max: job.steps, value: job.step, "aria-label": "Steps done"}),
+    Math.floor(100 * job.step / job.steps) + "\u00a0%");
+  node.title = count(job.step) + " of " + count(job.steps) + " steps";
+  return node;
 }
 
 function makeTable() {
   return table({
-    caption: "Jobs, newest first", long: true, key: j => j.id,
+    caption: "Jobs, newest first", long: true, key: j => j.id, empty: "No job fits.",
     columns: [
-      {head: "Job", cell: j => linkOf(api.elsewhere(j.tenant), String(j.id), "jobs", j.id), width: "70"},
-      ...api.isOfAll() ? [{head: "Tenant", cell: j => j.tenant, width: "110"}] : [],
+      {head: "Job", cell: j => linkOf(api.elsewhere(j.tenant), String(j.id), "jobs", j.id), width: 5},
+      ...api.isOfAll() ? [{head: "Tenant", cell: j => j.tenant, wide: true, width: 8}] : [],
       {head: "Name", cell: j => j.name},
-      {head: "Kind", cell: j => j.kind === "batch_inference" ? "batch" : j.kind, wide: true, width: "80"},
-      {head: "Model", cell: j => j.model, wide: true},
-      {head: "Queue", cell: j => j.queue, wide: true, width: "90"},
-      {head: "State", cell: j => state(j.state), width: "130"},
-      {head: "Why it waits", cell: j => j.state === "QUEUED" ? j.reason : "", width: "130"},
-      {head: "Progress", cell: progress, wide: true, width: "165"},
-      {head: "Loss", cell: j => j.loss === null ? "" : number(j.loss), num: true, width: "90"},
-      {head: "Preempted", cell: j => j.preemptions || "", num: true, wide: true, width: "110"},
-      {head: "Submitted", cell: j => time(j.created_at), wide: true, width: "175"},
+      {head: "Kind", cell: j => j.kind === "batch_inference" ? "batch" : j.kind, roomy: true, width: 6.5},
+      {head: "Model", cell: j => j.model, roomy: true},
+      {head: "Queue", cell: j => j.queue, huge: true, width: 8},
+      {head: "State", cell: j => state(j.state), width: 9.5},
+      {head: "Why it waits", cell: j => j.state === "QUEUED" ? j.reason : "", wide: true, width: 8.5},
+      {head: "Progress", cell: progress, wide: true, width: 11},
+      {head: "Loss", cell: j => j.loss === null ? "" : number(j.loss), num: true, wide: true, width: 6},
+      {head: "Preempted", cell: j => j.preemptions || "", num: true, huge: true, width: 7.5},
+      {head: "Submitted", cell: j => timeShort(j.created_at), roomy: true, width: 8},
     ],
   });
 }

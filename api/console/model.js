@@ -27,12 +27,12 @@ async function move(button, question, yes, path, body, done) {
 
 function aliasTable(at, mine) {
   return table({
-    caption: "Aliases", key: a => a.name,
+    caption: "Aliases", quiet: true, key: a => a.name,
     columns: [
       {head: "Alias", cell: a => a.name},
       {head: "Versions that serve", cell: a => shares(a.targets)},
       {head: "Before", cell: a => shares(a.previous), wide: true},
-      {head: "Rolled back by itself", cell: a => a.rolled_back ? a.rolled_back.reason : ""},
+      {head: "Rolled back by itself", cell: a => a.rolled_back ? a.rolled_back.reason : "", wide: true},
       mine && api.maySubmit() && {head: "Actions", cell: a => a.previous ? el("button", {
         "aria-label": "Roll back " + a.name,
         onclick: e => move(e.currentTarget, "Roll " + a.name + " back to version " + shares(a.previous) + "?",
@@ -44,7 +44,7 @@ function aliasTable(at, mine) {
 
 function actions(at, v) {
   const list = [["load", "Load"], ["unload", "Unload"], v.pinned ? ["unpin", "Unpin"] : ["pin", "Pin"]];
-  return el("span", null, list.map(([name, text]) => el("button", {
+  return list.map(([name, text]) => el("button", {
     "aria-label": text + " version " + v.version,
     onclick: async e => {
       const button = e.currentTarget;
@@ -55,7 +55,7 @@ function actions(at, v) {
         () => say("Version " + v.version + ": " + name + " is asked for"), x => say(x.message));
       button.disabled = false;
     },
-  }, text)));
+  }, text));
 }
 
 function serveButton(at, v) {
@@ -69,19 +69,20 @@ function serveButton(at, v) {
 
 function versionTable(at, mine) {
   return table({
-    caption: "Versions", key: v => v.version,
+    caption: "Versions", quiet: true, key: v => v.version,
     columns: [
       {head: "Version", cell: v => String(v.version), num: true},
       {head: "State", cell: v => state(v.state)},
       {head: "Why", cell: v => v.reason || (v.loading ? v.loading.step : ""), wide: true},
-      {head: "Inputs", cell: v => tensors(v.inputs), wide: true},
-      {head: "Outputs", cell: v => tensors(v.outputs), wide: true},
+      {head: "Inputs", cell: v => tensors(v.inputs), roomy: true},
+      {head: "Outputs", cell: v => tensors(v.outputs), roomy: true},
       {head: "Batch", cell: v => "up to " + v.max_batch, num: true, wide: true},
-      {head: "Image", cell: v => bytes(v.image_bytes), num: true},
+      {head: "Image", cell: v => bytes(v.image_bytes), num: true, wide: true},
       {head: "Made by", cell: v => v.source_job ? link("job " + v.source_job, "jobs", v.source_job) : "upload",
         wide: true},
-      {head: "Pinned", cell: v => v.pinned ? "yes" : "no"},
-      api.maySubmit() && {head: "Actions", cell: v => el("span", null, actions(at, v), mine && serveButton(at, v))},
+      {head: "Pinned", cell: v => v.pinned ? "yes" : "no", wide: true},
+      api.maySubmit() && {head: "Actions", cell: v => el("span", {class: "acts"}, actions(at, v),
+        mine && serveButton(at, v))},
     ].filter(c => c),
   });
 }
@@ -93,7 +94,7 @@ function placeTable() {
       {head: "GPU", cell: p => p.executor},
       {head: "State", cell: p => state(p.state)},
       {head: "On the device", cell: p => bytes(p.device_bytes), num: true},
-      {head: "In host memory", cell: p => bytes(p.host_bytes), num: true},
+      {head: "In host memory", cell: p => bytes(p.host_bytes), num: true, wide: true},
       {head: "Pin", cell: p => p.pin, wide: true},
       {head: "Last used", cell: p => time(p.last_use_at), wide: true},
     ],
@@ -106,8 +107,8 @@ function attainment(at, ctx) {
     caption: "How requests met the target", key: a => a.window,
     columns: [
       {head: "Last", cell: a => WINDOWS.find(w => w[0] === a.window)[1]},
-      {head: "Requests", cell: a => count(a.requests), num: true},
-      {head: "Attained", cell: a => a.attained_percent === null ? "–" : percent(a.attained_percent / 100),
+      {head: "Requests", cell: a => count(a.requests), num: true, wide: true},
+      {head: "Attained", cell: a => a.attained_percent === null ? "–" : percent(a.attained_percent / 100, 3),
         num: true},
       {head: "Missed", cell: a => count(a.missed), num: true, wide: true},
       {head: "Rejected", cell: a => count(a.rejected), num: true, wide: true},
@@ -164,7 +165,7 @@ export async function open(main, ctx) {
       ["Owner", m.tenant], ["Shared", m.visibility], ["Created", time(m.created_at)],
       ["Requests", m.traffic ? number(m.traffic.per_s) + "/s, p50 " + ms(m.traffic.p50_ms) + ", p99 " +
         ms(m.traffic.p99_ms) : "none in the last minute"],
-      ["Target", m.slo ? ms(m.slo.latency_ms) + " for " + m.slo.percentile + " %" : "none"],
+      ["Target", m.slo ? ms(m.slo.latency_ms) + " for " + m.slo.percentile + "\u00a0%" : "none"],
     ]));
     met.note(m.slo).catch(ctx.lost);
     aliases.fill(m.aliases);

@@ -1,7 +1,7 @@
 // models.js - the models of a tenant, or of all: where they are, what is asked of them, how they meet
 // their targets.
 import * as api from "./api.js";
-import {el, linkOf, ms, number, percent, state, table} from "./dom.js";
+import {el, linkOf, measure, ms, number, percent, state, table} from "./dom.js";
 
 const EVERY_MS = 5000;
 
@@ -14,21 +14,22 @@ export function budgetLeft(slo) {
 }
 
 export function budget(left) {
-  const text = left < 0 ? "overspent " + number(-left) + " times" : percent(left) + " left";
   return el("span", {class: left < 0 ? "bad" : undefined},
-    el("meter", {min: 0, max: 1, low: 0.25, optimum: 1, value: Math.max(0, left),
-      "aria-label": "Error budget left"}), " " + text);
+    measure(el("meter", {min: 0, max: 1, low: 0.25, optimum: 1, value: Math.max(0, left),
+      "aria-label": "Error budget left"}), left < 0 ? percent(-left, 0) + " over" : percent(left) + " left"));
 }
 
 function attained(m) {
   if (!m.slo) return "";
-  return m.slo.requests ? percent(m.slo.met / m.slo.requests) : "no requests";
+  return m.slo.requests ? percent(m.slo.met / m.slo.requests, 3) : "no requests";
 }
 
 function versions(m) {
-  const last = m.versions.slice(-3);
-  return el("span", null, m.versions.length > 3 && "… ", last.map((v, i) =>
-    [i > 0 && ", ", v.version + " ", state(v.state), v.loading && " " + v.loading.step]));
+  const last = m.versions[m.versions.length - 1];
+  if (!last) return "none";
+  const all = m.versions.map(v => v.version + " " + v.state).join(", ");
+  return el("span", {title: all}, last.version + " ", state(last.state), last.loading && " " + last.loading.step,
+    m.versions.length > 1 && " of " + m.versions.length);
 }
 
 // {model: Map of GPU to the best state there}, of the newest answers.
@@ -63,20 +64,20 @@ export async function open(main, ctx) {
   };
   const rows = table({
     caption: "Models, with the last minute's requests and the last hour's target", long: true,
-    key: m => m.tenant + "/" + m.name,
+    key: m => m.tenant + "/" + m.name, empty: "There is no model yet: shunt push model NAME FILE.onnx makes one.",
     columns: [
-      ...api.isOfAll() ? [{head: "Tenant", cell: m => m.tenant, width: "110"}] : [],
+      ...api.isOfAll() ? [{head: "Tenant", cell: m => m.tenant, wide: true, width: 8}] : [],
       {head: "Model", cell: m => api.isOfAll() || m.tenant === api.tenantName()
         ? linkOf(api.elsewhere(m.tenant), m.name, "models", m.name) : m.name + " (of " + m.tenant + ")"},
-      {head: "Shared", cell: m => m.visibility, wide: true, width: "80"},
-      {head: "Versions", cell: versions, width: "170"},
-      {head: "Where", cell: where},
-      {head: "Requests/s", cell: m => m.traffic ? number(m.traffic.per_s) : "0", num: true, width: "100"},
-      {head: "p99", cell: m => m.traffic ? ms(m.traffic.p99_ms) : "–", num: true, wide: true, width: "90"},
-      {head: "Target", cell: m => m.slo ? ms(m.slo.latency_ms) + " for " + m.slo.percentile + " %" : "",
-        wide: true, width: "140"},
-      {head: "Attained", cell: attained, num: true, width: "110"},
-      {head: "Error budget", cell: m => m.slo ? budget(budgetLeft(m.slo)) : "", wide: true, width: "220"},
+      {head: "Shared", cell: m => m.visibility, huge: true, width: 7},
+      {head: "Newest version", cell: versions, wide: true, width: 11},
+      {head: "Where", cell: where, roomy: true},
+      {head: "Requests/s", cell: m => m.traffic ? number(m.traffic.per_s) : "0", num: true, width: 7},
+      {head: "p99", cell: m => m.traffic ? ms(m.traffic.p99_ms) : "–", num: true, wide: true, width: 6},
+      {head: "Target", cell: m => m.slo ? ms(m.slo.latency_ms) + " for " + m.slo.percentile + "\u00a0%" : "",
+        roomy: true, width: 10},
+      {head: "Attained", cell: attained, num: true, width: 7},
+      {head: "Error budget", cell: m => m.slo ? budget(budgetLeft(m.slo)) : "", wide: true, width: 13},
     ],
   });
   main.append(el("div", {class: "card"}, rows.node));

@@ -14,13 +14,14 @@ function whoAmI() {
 
 function keyTable(at, onChange) {
   return table({
-    caption: "Keys, without their secrets", key: k => k.id,
+    caption: "Keys, without their secrets", key: k => k.id, empty: "None.",
     columns: [
-      {head: "Id", cell: k => k.id}, {head: "Name", cell: k => k.name}, {head: "Role", cell: k => k.role},
-      {head: "Created", cell: k => time(k.created_at), wide: true},
+      {head: "Id", cell: k => k.id, short: true, wide: true}, {head: "Name", cell: k => k.name},
+      {head: "Role", cell: k => k.role, short: true},
+      {head: "Created", cell: k => time(k.created_at), roomy: true},
       {head: "Last used", cell: k => time(k.last_used_at), wide: true},
       {head: "Expires", cell: k => time(k.expires_at), wide: true},
-      {head: "Revoked", cell: k => k.revoked_at ? time(k.revoked_at) : "no"},
+      {head: "Revoked", cell: k => k.revoked_at ? time(k.revoked_at) : "no", wide: true},
       {head: "Actions", cell: k => k.revoked_at ? "" : el("button", {class: "danger", "aria-label": "Revoke " + k.id,
         onclick: async () => {
           if (!await confirm("Revoke the key " + k.name + "? It stops working at once.", "Revoke it")) return;
@@ -70,16 +71,22 @@ function editor(o) {
 
 function options(ctx) {
   const rows = table({
-    caption: "Options of the process that answers", key: o => o.name,
+    caption: "Options of the process that answers; those with a button may change while it runs",
+    key: o => o.name, empty: "No option fits.",
     columns: [
-      {head: "Option", cell: o => o.name},
-      {head: "Value", cell: o => o.live ? editor(o) : o.value === null ? "–" : String(o.value)},
-      {head: "Changed", cell: o => o.changed ? "yes" : ""},
+      {head: "Option", cell: o => o.name, short: true},
+      {head: "Value", cell: o => o.live ? editor(o) : o.value === null || o.value === "" ? "–" : String(o.value)},
+      {head: "Changed", cell: o => o.changed ? "yes" : "", roomy: true},
       {head: "Meaning", cell: o => o.help, wide: true},
     ],
   });
   // What somebody is typing stays: only options that differ are drawn anew.
-  const shown = new Map();
+  const shown = new Map(), find = el("input", {type: "search", size: 24, placeholder: "otlp"});
+  function draw() {
+    const words = find.value.toLowerCase().split(/\s+/);
+    rows.only(o => words.every(w => (o.name + " " + o.help).toLowerCase().includes(w)));
+  }
+  find.addEventListener("input", draw);
   api.watch("/api/v1/config", ctx.signal, c => {
     for (const o of c.options) {
       const now = JSON.stringify(o);
@@ -87,8 +94,9 @@ function options(ctx) {
       shown.set(o.name, now);
       rows.put(o);
     }
+    draw();
   }, ctx.lost);
-  return card("Options of the server", rows.node);
+  return card("Options of the server", el("div", {class: "row"}, field("Find", find)), rows.node);
 }
 
 export async function open(main, ctx) {

@@ -1,7 +1,7 @@
 // switches.js - what the last switches cost, stage by stage.
 import * as api from "./api.js";
 import {keys} from "./chart.js";
-import {bytes, el, linkOf, ms, number, svg, table, time} from "./dom.js";
+import {bytes, el, linkOf, ms, number, svg, table, timeShort} from "./dom.js";
 
 export const title = () => "Switches";
 
@@ -33,20 +33,20 @@ function median(list) {
 
 export async function open(main, ctx) {
   let known = new Map(), longest = 1;
-  const stage = ([name, head]) => ({head, cell: s => ms(s[name + "_ms"]), num: true, wide: true});
+  const stage = ([name, head]) => ({head, cell: s => ms(s[name + "_ms"]), num: true, huge: true});
   const rows = table({
     caption: "The last switches, newest first", key: s => s.id,
     columns: [
-      {head: "When", cell: s => time(s.at), short: true}, {head: "GPU", cell: s => s.gpu},
-      {head: "Tenant", cell: s => s.tenant || "several", wide: true},
+      {head: "When", cell: s => timeShort(s.at), short: true}, {head: "GPU", cell: s => s.gpu, wide: true},
+      {head: "Tenant", cell: s => s.tenant || "several", roomy: true},
       {head: "Model", cell: s => s.tenant && (api.isAdmin() || s.tenant === api.tenantName())
         ? linkOf(api.elsewhere(s.tenant), s.model, "models", s.model) : s.model},
       {head: "Total", cell: s => ms(total(s)), num: true},
       {head: "Stages", cell: s => bar(s, longest)},
-      {head: "Batch", cell: s => String(s.batch), num: true, wide: true},
-      {head: "Training stopped", cell: s => s.stopped_training ? "yes" : "no", wide: true},
+      {head: "Batch", cell: s => String(s.batch), num: true, roomy: true},
+      {head: "Training stopped", cell: s => s.stopped_training ? "yes" : "no", roomy: true},
       {head: "Weights", cell: s => s.copy_ms > 0 ? bytes(s.copied_bytes) + " in " + ms(s.copy_ms) : "all there",
-        num: true},
+        num: true, wide: true},
       ...STAGES.map(stage),
     ],
   });

@@ -1,7 +1,7 @@
 // tenants.js - tenants: who is guaranteed what, who has what, who has used what.
 import * as api from "./api.js";
 import {barChart} from "./chart.js";
-import {card, count, el, facts, link, number, seconds, show, state, table} from "./dom.js";
+import {bytes, card, count, el, facts, link, measure, number, percent, seconds, show, state, table} from "./dom.js";
 
 export const title = rest => rest.length ? "Tenant " + rest[0] : api.isAdmin() ? "Tenants" : "My tenant";
 
@@ -13,18 +13,19 @@ async function everyTenant(main, ctx) {
   let shares = [], states = new Map();
   const rows = table({
     caption: "Tenants, as the scheduler sees them", key: s => s.tenant,
+    empty: "There is no tenant yet: shunt create tenant NAME makes one.",
     columns: [
       {head: "Tenant", cell: s => link(s.tenant, "tenants", s.tenant)},
       {head: "State", cell: s => state(states.get(s.tenant) || "ACTIVE")},
-      {head: "Guaranteed", cell: s => number(s.guaranteed_gpus), num: true},
-      {head: "Weight", cell: s => number(s.weight), num: true, wide: true},
-      {head: "Most", cell: s => gpus(s.max_gpus), num: true, wide: true},
+      {head: "Guaranteed", cell: s => number(s.guaranteed_gpus), num: true, wide: true},
+      {head: "Weight", cell: s => number(s.weight), num: true, roomy: true},
+      {head: "Most", cell: s => gpus(s.max_gpus), num: true, roomy: true},
       {head: "Has", cell: s => number(s.running_gpus), num: true},
       {head: "Waits for", cell: s => number(s.waiting_gpus), num: true},
       {head: "Fair", cell: s => number(s.fair_gpus), num: true, wide: true},
-      {head: "Used of late", cell: s => seconds(s.usage_gpu_seconds), num: true},
+      {head: "Used of late", cell: s => seconds(s.usage_gpu_seconds), num: true, wide: true},
       {head: "Part of all use", cell: s => part(s.usage_fraction, "Part of all use")},
-      {head: "Part by weight", cell: s => part(s.weight_fraction, "Part by weight"), wide: true},
+      {head: "Part by weight", cell: s => part(s.weight_fraction, "Part by weight"), roomy: true},
     ],
   });
   main.append(el("div", {class: "card"}, rows.node, el("p", {class: "soft"},
@@ -41,8 +42,7 @@ async function everyTenant(main, ctx) {
 }
 
 function part(v, label) {
-  return el("span", null, el("meter", {min: 0, max: 1, value: v, "aria-label": label}),
-    " " + Math.round(100 * v) + " %");
+  return measure(el("meter", {min: 0, max: 1, value: v, "aria-label": label}), percent(v));
 }
 
 function shareFacts(s) {
@@ -58,7 +58,7 @@ function shareFacts(s) {
 
 function usage(at, ctx) {
   const rows = table({
-    caption: "Use of the last day", key: u => u.class,
+    caption: "Use of the last day", key: u => u.class, empty: "None.",
     columns: [{head: "Class", cell: u => u.class}, {head: "Device time", cell: u => seconds(u.gpu_seconds), num: true},
       {head: "Requests", cell: u => count(u.requests), num: true},
       {head: "Samples", cell: u => count(u.samples), num: true}],
@@ -70,7 +70,8 @@ function usage(at, ctx) {
     const list = await api.pages(`${at}/usage?by=hour&from=${from.toISOString()}`, {signal: ctx.signal});
     const bars = Array.from({length: 24}, (_, i) => {
       const t = from.getTime() + i * HOUR, here = list.filter(u => Date.parse(u.from) === t);
-      return {name: new Date(t).getHours() + " h", value: here.reduce((sum, u) => sum + u.gpu_seconds, 0)};
+      const name = String(new Date(t).getHours()).padStart(2, "0") + ":00";
+      return {name, value: here.reduce((sum, u) => sum + u.gpu_seconds, 0)};
     });
     show(box, barChart("Device time by hour, seconds", bars, seconds));
   }
@@ -89,7 +90,7 @@ async function oneTenant(main, name, ctx) {
   const q = await api.get(at + "/quota", ctx.signal);
   main.append(el("div", {class: "two"}, card("Share", share), card("Quota", quota)), card("Use", usage(at, ctx)));
   show(quota, facts(Object.entries(q).filter(([k]) => k !== "row_version").map(([k, v]) =>
-    [k.replaceAll("_", " "), v === null ? "no limit" : k.endsWith("bytes") ? count(v) : number(v, 6)])));
+    [k.replaceAll("_", " "), v === null ? "no limit" : k.endsWith("bytes") ? bytes(v) : number(v, 6)])));
   api.watch(at + "/share", ctx.signal, s => show(share, shareFacts(s)), ctx.lost);
 }
 

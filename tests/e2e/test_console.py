@@ -97,6 +97,16 @@ class Console(Story):
         if PICTURES:
             self.b.picture(os.path.join(PICTURES, "console-%s.png" % name))
 
+    def fits(self, what, width):
+        """Nothing scrolls sideways but tables; their heads do not run into each other, states are not broken."""
+        wide = self.b.js("document.documentElement.scrollWidth")
+        self.assertLessEqual(wide, width, "%s scrolls sideways at %d px" % (what, width))
+        cut = self.b.js("[...document.querySelectorAll('th')].filter(t => t.offsetParent && t.scrollWidth > "
+                        "t.clientWidth + 1).map(t => t.innerText)")
+        broken = self.b.js("[...document.querySelectorAll('.state, .measure')].filter(t => "
+                           "t.getClientRects().length > 1).map(t => t.innerText)")
+        self.assertEqual(cut + broken, [], "%s at %d px" % (what, width))
+
     def judge(self, what):
         """No finding of axe that is serious, in either scheme and on a phone."""
         for scheme, width in (("light", 1280), ("dark", 1280), ("light", 360)):
@@ -108,8 +118,10 @@ class Console(Story):
                               ".filter(v => ['serious', 'critical'].includes(v.impact)).map(v => v.id + ': ' + "
                               "v.nodes.map(n => n.html.slice(0, 120) + ' ' + (n.any[0] || {}).message).join(' | ')))")
             self.assertEqual(found, [], "%s, %s, %d px" % (what, scheme, width))
-            wide = self.b.js("document.documentElement.scrollWidth")
-            self.assertLessEqual(wide, width, "%s scrolls sideways at %d px" % (what, width))
+            self.fits(what, width)
+        for width in (800, 2560):
+            self.b.size(width, 1400)
+            self.fits(what, width)
         self.b.scheme("light")
         self.b.size(1280, 900)
 
@@ -150,6 +162,12 @@ class Console(Story):
                          ".match(/at step (\\d+);/) || [0, 0])[1]) > %d" % seen)
             seen = end_of_curve()
         self.b.until("document.querySelector('[role=log]').textContent.includes('started on executor')")
+        linear = self.b.js("document.querySelector('svg.chart path.line').getAttribute('d').slice(0, 40)")
+        self.b.js("document.querySelector('label.check input').click()")
+        self.b.until("document.querySelector('svg.chart path.line').getAttribute('d').slice(0, 40) != '%s'" % linear)
+        self.b.js("document.querySelector('svg.chart').dispatchEvent(new PointerEvent('pointermove', {clientX: "
+                  "document.querySelector('svg.chart').getBoundingClientRect().right - 20}))")
+        self.b.until("/^step [0-9,]+: [0-9.e-]+$/.test(document.querySelector('svg.chart').lastChild.textContent)")
         self.judge("job")
         self.picture("job")
         self.b.click("button", "Pause")
@@ -272,6 +290,11 @@ class Console(Story):
         self.page("settings", self.shows("max-streams"))
         self.b.until(self.shows("log-level"))
         self.judge("settings")
+        self.b.fill("input[type=search]", "SLOW otlp deadline")
+        rows = "[...document.querySelectorAll('main .card:last-child tbody tr')].filter(r => r.offsetParent)" \
+               ".map(r => r.cells[0].innerText)"
+        self.assertEqual(self.b.js(rows), ["otlp-slow-ms"])
+        self.b.fill("input[type=search]", "")
         form = "document.querySelector('[aria-label=\"Set max-inflight\"]')"
         self.b.js("document.querySelector('input[aria-label=max-inflight]').value = '4000'; %s.click()" % form)
         until("it is in force", lambda: any(o["name"] == "max-inflight" and o["value"] == 4000 for o in self.s.call(
