@@ -153,7 +153,7 @@ int job_new(struct train *t, const struct msg_job_start *m, struct job **out, st
         job_free(j);
         return rc;
     }
-    j->last_ckpt_ns = j->disk_ckpt_ns = j->write_asked_ns = j->since_ns = sh_clock_ns();
+    j->taken_ns = j->disk_taken_ns = j->given_ns = j->since_ns = sh_clock_ns();
     *out = j;
     return SH_OK;
 }

@@ -70,6 +70,7 @@ enum copy_state { COPY_EMPTY, COPY_FILLING, COPY_TORN, COPY_WHOLE, COPY_N_STATES
 struct slot { /* one copy of the state in host memory */
     struct sh_shm mem;
     int64_t step;
+    int64_t taken_ns;      /* when its copy began: so old is the state, not the copy */
     enum copy_state state; /* written by slots.c */
     bool is_locked;
     bool is_writing; /* the disk thread reads it */
@@ -121,9 +122,8 @@ struct job {
     struct slot *filling; /* the slot of the copy under way; NULL: none */
     bool is_swap;         /* it is no checkpoint: the state leaves, or is the best one */
     bool has_fill_mark;   /* its mark is enqueued; if not, every tick tries again */
-    int64_t fill_ns;
-    uint32_t n_flights;  /* copies of the state to the device that are under way ... */
-    uint32_t n_unmarked; /* ... those without a mark yet: every tick tries again */
+    uint32_t n_flights;   /* copies of the state to the device that are under way ... */
+    uint32_t n_unmarked;  /* ... those without a mark yet: every tick tries again */
 
     /* what is wanted */
     bool has_yield, has_compile_pause;
@@ -150,10 +150,11 @@ struct job {
     size_t n_losses;
     int64_t loss_stride;
     double last_loss;
-    double loss_scale;                  /* 0: none, or unknown */
-    int64_t skipped;                    /* updates skipped because gradients were not finite */
-    int64_t last_ckpt_ns, disk_ckpt_ns; /* of the newest in host memory, on disk; else its start */
-    int64_t write_asked_ns; /* when the last one was given to the disk, or the job came */
+    double loss_scale; /* 0: none, or unknown */
+    int64_t skipped;   /* updates skipped because gradients were not finite */
+    /* When the newest state was taken: in host memory, on disk, given to the disk. None: when it
+     * came; given in vain: when that failed. */
+    int64_t taken_ns, disk_taken_ns, given_ns;
     bool ckpt_asked;
     int64_t save_asked; /* number of a client's request for a checkpoint; 0: none */
     int64_t save_step;  /* the commit that answers it, once its copy has begun; -1: not yet */
@@ -233,9 +234,10 @@ void slots_note_flight(struct job *j);
  * under way, and neither end of it is given away. */
 void slots_ask_marks(struct job *j);
 int64_t slots_interval_ns(const struct job *j); /* between two checkpoints of the job, as of now */
+bool slots_copy_is_due(const struct job *j);    /* the newest slot is as old as that */
 /* Writes the newest slot to disk unless it is there or being written. */
 void slots_write_newest(struct job *j);
-void slots_write_due(struct job *j);   /* the same, if the interval since the last one is over */
+void slots_write_due(struct job *j);   /* the same, if what the disk got is as old as that */
 bool slots_are_on_disk(struct job *j); /* the newest is, or cannot be (full disk) */
 void slots_stop_push(struct job *j);   /* cancels what is on its way to the API */
 void slots_fini(struct job *j);

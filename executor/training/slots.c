@@ -4,6 +4,12 @@
  * of one step. Never overwritten are the newest whole slot, one that the disk thread reads, and the
  * best one. The job starts with two slots; others are made only when all present ones are taken.
  *
+ * A state is as old as the beginning of its copy. A copy is due when the newest slot is an interval
+ * old, a write when what the disk was given is. A swap copies between, so what is written may be
+ * the older of two copies: then the other one is due soon. The disk is never further behind than an
+ * interval, a step, a copy and a write (two, if a write takes more than half an interval), and gets
+ * two states in an interval at most.
+ *
  * A full disk does not end the job: training goes on, the old file stays, and the next checkpoint
  * tries again.
  */
@@ -27,7 +33,7 @@ struct ckpt_write {        /* a task with what it points to */
     struct disk_task task; /* first member */
     struct job *job;
     struct slot *slot, *best; /* best: NULL: none, or it is that slot */
-    int64_t step, attempt;
+    int64_t step, taken_ns, attempt;
     struct sh_st_tensor *tensors;
     const char *meta[N_META];
     char step_text[24], job_text[24], steps_text[24], evaluation[SH_JOB_EVALUATION_BYTES];
@@ -201,17 +207,22 @@ int64_t slots_interval_ns(const struct job *j)
     return interval_ns(&f);
 }
 
+bool slots_copy_is_due(const struct job *j)
+{
+    return sh_clock_ns() - j->taken_ns >= slots_interval_ns(j);
+}
+
 static int64_t blend(int64_t old, int64_t sample)
 {
     return old ? old + (sample - old) / 4 : SH_MAX(sample, (int64_t)1);
 }
 
-static void note_copy(struct job *j)
+static void note_copy(struct job *j, int64_t copy_ns, int64_t now)
 {
     const struct interval_facts *f = &j->measured;
     int64_t ns;
 
-    j->measured.copy_ns = blend(f->copy_ns, j->last_ckpt_ns - j->fill_ns);
+    j->measured.copy_ns = blend(f->copy_ns, copy_ns);
     j->measured.n_swaps += j->is_swap;
     ns = slots_interval_ns(j);
     if (j->interval_ns || (ns < j->said_ns * 3 / 2 && ns > j->said_ns * 2 / 3))
@@ -221,7 +232,7 @@ static void note_copy(struct job *j)
                 "a checkpoint is due %.1f s after the last one: a copy of the state takes %.1f ms, "
                 "a write %.0f ms; %u failures and %u swaps in %.0f s",
                 (double)ns / 1e9, (double)f->copy_ns / 1e6, (double)f->write_ns / 1e6,
-                f->n_failures, f->n_swaps, (double)(j->last_ckpt_ns - j->since_ns) / 1e9);
+                f->n_failures, f->n_swaps, (double)(now - j->since_ns) / 1e9);
 }
 
 /* ------------------------------------------------------------------ from the device */
@@ -230,6 +241,7 @@ static void on_copied(void *arg)
 {
     struct job *j = arg;
     struct slot *s = j->filling;
+    const int64_t now = sh_clock_ns();
 
     j->filling = NULL;
     if (!s)
@@ -240,13 +252,13 @@ static void on_copied(void *arg)
         return;
     }
     state_slot_go(j, s, COPY_WHOLE);
-    j->last_ckpt_ns = sh_clock_ns();
-    SH_TRACE(.name = "checkpoint", .track = "copies out", .begin_ns = j->fill_ns,
-             .end_ns = j->last_ckpt_ns, .job = j->id, .bytes = j->state_bytes);
+    j->taken_ns = s->taken_ns;
+    SH_TRACE(.name = "checkpoint", .track = "copies out", .begin_ns = s->taken_ns, .end_ns = now,
+             .job = j->id, .bytes = j->state_bytes);
     sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->env->executor, "host", "ok"), 1);
     sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->env->executor, "host"),
-                      (double)(j->last_ckpt_ns - j->fill_ns) / 1e9);
-    note_copy(j);
+                      (double)(now - s->taken_ns) / 1e9);
+    note_copy(j, now - s->taken_ns, now);
     slots_write_due(j);
     settle_save(j, NULL);
 }
@@ -295,11 +307,11 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
     if (j->save_asked && j->save_step < 0)
         j->save_step = step;
     s->step = step;
+    s->taken_ns = sh_clock_ns();
     /* TORN: the caller lets the worker go on without the ticket. */
     state_slot_go(j, s, rc ? COPY_TORN : COPY_FILLING);
     j->filling = s;
     j->is_swap = ticket_slot == TX_NO_TICKET;
-    j->fill_ns = sh_clock_ns();
     j->has_fill_mark = false;
     slots_ask_marks(j);
     return rc;
@@ -330,6 +342,7 @@ static void on_stored(struct ckpt_write *d)
                   SH_LABELS(name, "disk", t->err.rc ? sh_rc_name(t->err.rc) : "ok"), 1);
     j->disk_failed_step = t->err.rc ? d->step : -1;
     if (t->err.rc) {
+        j->given_ns = sh_clock_ns(); /* not again at once: the disk may be full */
         sh_log_err(SH_LOG_ERROR, "job.checkpoint.disk", &t->err);
         job_log_say(j->log, "the checkpoint of step %" PRId64 " could not be written: %s", d->step,
                     t->err.msg);
@@ -338,7 +351,7 @@ static void on_stored(struct ckpt_write *d)
                           (double)t->took_ns / 1e9);
         j->disk_prev_step = j->disk_step;
         j->disk_step = d->step;
-        j->disk_ckpt_ns = sh_clock_ns();
+        j->disk_taken_ns = d->taken_ns;
         j->measured.write_ns = blend(j->measured.write_ns, t->took_ns);
         sh_ckpt_name(j->disk_name, d->step, name);
         sh_strlcpy(j->disk_digest, t->digest, sizeof(j->disk_digest));
@@ -478,6 +491,7 @@ void slots_write_newest(struct job *j)
     d->job = j;
     d->slot = s;
     d->step = s->step;
+    d->taken_ns = s->taken_ns;
     rc = fill_task(j, s, d, &err);
     if (!rc)
         rc = disk_submit(j->env->files->disk, &d->task, &err);
@@ -490,12 +504,12 @@ void slots_write_newest(struct job *j)
     if (d->best)
         d->best->is_writing = true;
     j->writing = &d->task;
-    j->write_asked_ns = sh_clock_ns();
+    j->given_ns = s->taken_ns;
 }
 
 void slots_write_due(struct job *j)
 {
-    if (j->end == END_NONE && sh_clock_ns() - j->write_asked_ns >= slots_interval_ns(j))
+    if (j->end == END_NONE && sh_clock_ns() - j->given_ns >= slots_interval_ns(j))
         slots_write_newest(j);
 }
 

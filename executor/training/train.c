@@ -128,8 +128,7 @@ void train__ask_checkpoint(struct job *j)
     bool is_wished = j->save_asked && j->save_step < 0;
 
     if (j->stand != JOB_RUNNING || j->ckpt_asked || j->filling ||
-        (!is_wished && sh_clock_ns() - j->last_ckpt_ns < slots_interval_ns(j)) ||
-        !slots_have_room(j))
+        (!is_wished && !slots_copy_is_due(j)) || !slots_have_room(j))
         return;
     j->ckpt_asked = true;
     atomic_fetch_add(&worker_page(j->w)->ckpt_wanted, 1);

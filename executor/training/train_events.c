@@ -393,8 +393,8 @@ static void show_ages(struct job *j, int64_t now)
     const int64_t at =
         job_runs(j) ? SH_MAX(j->step, (int64_t)atomic_load(&worker_page(j->w)->step)) : j->step;
     const struct slot *s = slots_newest(j);
-    const int64_t host = s && s->step == at ? 0 : now - j->last_ckpt_ns;
-    const int64_t disk = SH_MAX(j->disk_step, (int64_t)0) == at ? 0 : now - j->disk_ckpt_ns;
+    const int64_t host = s && s->step == at ? 0 : now - j->taken_ns;
+    const int64_t disk = SH_MAX(j->disk_step, (int64_t)0) == at ? 0 : now - j->disk_taken_ns;
 
     sh_metric_set(M_shunt_checkpoint_age_seconds, SH_LABELS(j->env->executor, "host"),
                   (double)host / 1e9);

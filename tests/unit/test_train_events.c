@@ -209,6 +209,7 @@ void outcomes_forget(struct outcomes *w, int64_t job) { (void)w, (void)job; }
 void slots_ask_marks(struct job *j) { (void)j; }
 void slots_write_due(struct job *j) { (void)j; }
 int64_t slots_interval_ns(const struct job *j) { return j->interval_ns; }
+bool slots_copy_is_due(const struct job *j) { (void)j; return false; }
 void finish_free(struct finish *f) { (void)f; }
 /* clang-format on */
 

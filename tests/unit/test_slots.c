@@ -1,0 +1,336 @@
+/* test_slots.c - when the state of a job is copied to host memory, and when it goes to disk.
+ *
+ * Without it: a host that fails could cost nearly two intervals of training, where the user has
+ * asked for one; or a disk that is full could be tried again all the time. */
+/* uses: executor/training/slots.o executor/training/interval.o executor/training/job_life.o */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "common/units.h"
+#include "executor/files/push.h"
+#include "executor/training/job.h"
+#include "tests/unit/sh_test.h"
+
+#include <stdlib.h>
+
+#define GRAIN SH_MS(10)
+#define TICK SH_MS(100)
+#define MAX_STEPS 100000
+#define N_SHORT 2000 /* so many grains of a life show little; the others are of its numbers */
+
+/* A job whose lane, disk and worker take as long as it says. */
+static struct world {
+    struct job j;
+    struct train_env env;
+    struct files files;
+    int64_t now, step_ns, copy_ns, write_ns, swap_every_ns;
+    int64_t copied_at, written_at; /* 0: none is under way */
+    tx_done_fn *copied;
+    struct disk_task *task;
+    bool is_full, is_wanted, is_leaving; /* leaving: its state goes after the step */
+    int64_t committed_ns[MAX_STEPS];
+    int n_copies, n_swaps, n_writes;
+} W;
+
+/* ------------------------------------------------------------------ the rest of the executor */
+
+int tx_out(struct tx *t, enum tx_purpose why, size_t off, void *host, size_t bytes,
+           struct sh_err *err)
+{
+    (void)t, (void)off, (void)host, (void)bytes, (void)err;
+    *(why == TX_STATE ? &W.n_swaps : &W.n_copies) += 1;
+    W.copied_at = W.now + W.copy_ns;
+    return SH_OK;
+}
+
+int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_err *err)
+{
+    (void)t, (void)lane, (void)arg, (void)err;
+    W.copied = fn;
+    return SH_OK;
+}
+
+int disk_submit(struct disk *c, struct disk_task *t, struct sh_err *err)
+{
+    (void)c, (void)err;
+    assert_null(W.task);
+    W.task = t;
+    W.written_at = W.now + W.write_ns;
+    W.n_writes++;
+    return SH_OK;
+}
+
+static char *some_path(void)
+{
+    char *p = strdup("/jobs/7/x.safetensors");
+
+    assert_non_null(p);
+    return p;
+}
+
+char *job_ckpt_path(const struct job *j, int64_t step)
+{
+    (void)j, (void)step;
+    return some_path();
+}
+
+char *job_file(const struct job *j, const char *name)
+{
+    (void)j, (void)name;
+    return some_path();
+}
+
+/* clang-format off */
+bool job_has_state(const struct job *j) { (void)j; return true; }
+void job_report_checkpoint(struct job *j) { (void)j; }
+void job_report_saved(struct job *j, const struct sh_err *why) { (void)why; j->save_asked = 0; }
+void job_log_say(struct job_log *l, const char *fmt, ...) { (void)l, (void)fmt; }
+int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct sh_err *err)
+{ (void)t, (void)lane, (void)slot, (void)value, (void)err; return SH_OK; }
+double tx_beta_ns(const struct tx *t) { (void)t; return 0.1; }
+size_t space_offset(const struct space_range *r) { (void)r; return 0; }
+int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
+{ (void)m, (void)base, (void)bytes, (void)err; return SH_OK; }
+void dev_mem_host_unlock(struct dev_mem *m, void *base) { (void)m, (void)base; }
+int trials_text(const struct trials *t, char out[static SH_JOB_EVALUATION_BYTES],
+                struct sh_err *err)
+{ (void)t, (void)err; out[0] = '\0'; return SH_OK; }
+int push_start(const struct files *f, const struct push_conf *c, push_done_fn *done, void *arg,
+               struct push **out, struct sh_err *err)
+{ (void)f, (void)c, (void)done, (void)arg, (void)out, (void)err; return SH_E_BUG; }
+void push_cancel(struct push *p) { (void)p; }
+/* clang-format on */
+
+/* ------------------------------------------------------------------ a life */
+
+static void go_to(int64_t ns)
+{
+    W.now = ns;
+    sh_clock_fake(ns, 0);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    sh_log_set_level(SH_LOG_ERROR);
+    memset(&W, 0, sizeof(W));
+    go_to(SH_S(1000));
+    W.step_ns = SH_MS(250);
+    W.copy_ns = SH_MS(50);
+    W.write_ns = SH_MS(400);
+    W.env = (struct train_env){.executor = "e0", .files = &W.files};
+    W.j = (struct job){.env = &W.env,
+                       .id = 7,
+                       .state_bytes = 4096,
+                       .interval_ns = SH_S(10),
+                       .taken_ns = W.now,
+                       .disk_taken_ns = W.now,
+                       .given_ns = W.now,
+                       .since_ns = W.now,
+                       .disk_step = -1,
+                       .disk_prev_step = -1,
+                       .disk_failed_step = -1,
+                       .save_step = -1};
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        W.j.slots[i].mem.fd = -1;
+    assert_ok(slots_init(&W.j, NULL));
+    slots_begin(&W.j);
+    W.committed_ns[0] = W.now;
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    if (W.task)
+        W.task->done(W.task);
+    slots_fini(&W.j);
+    return 0;
+}
+
+static void commit(int64_t at)
+{
+    W.j.step++;
+    assert_true(W.j.step < MAX_STEPS);
+    W.committed_ns[W.j.step] = at;
+    if (W.j.filling || !(W.is_wanted || (W.is_leaving && slots_have_room(&W.j))))
+        return;
+    assert_ok(slots_copy_out(&W.j, W.j.step, W.is_wanted ? 0 : TX_NO_TICKET, 1, NULL));
+    W.is_wanted = W.is_leaving = false;
+}
+
+static void tick(void)
+{
+    if (!W.j.filling && slots_copy_is_due(&W.j) && slots_have_room(&W.j))
+        W.is_wanted = true;
+    slots_write_due(&W.j);
+}
+
+static void end_copy(void)
+{
+    tx_done_fn *fn = W.copied;
+
+    W.copied_at = 0;
+    fn(&W.j);
+}
+
+static void end_write(void)
+{
+    struct disk_task *t = W.task;
+
+    W.task = NULL;
+    t->took_ns = W.write_ns;
+    if (W.is_full)
+        SH_FAIL(&t->err, SH_E_DISKFULL, "no space is left");
+    t->done(t);
+}
+
+static bool is_time(int64_t every)
+{
+    return every && (W.now - W.j.since_ns) % every == 0;
+}
+
+/* Of what a host that fails now would leave: the time since it was committed. */
+static int64_t age_on_disk(void)
+{
+    return W.now - W.committed_ns[SH_MAX(W.j.disk_step, (int64_t)0)];
+}
+
+/* Returns the greatest age. */
+static int64_t live(int64_t ns)
+{
+    const int64_t until = W.now + ns;
+    int64_t oldest = 0;
+
+    while (W.now < until) {
+        go_to(W.now + GRAIN);
+        oldest = SH_MAX(oldest, age_on_disk());
+        if (W.copied_at && W.now >= W.copied_at)
+            end_copy();
+        if (W.task && W.now >= W.written_at)
+            end_write();
+        W.is_leaving |= is_time(W.swap_every_ns);
+        if (is_time(W.step_ns))
+            commit(W.now);
+        if (is_time(TICK))
+            tick();
+    }
+    return oldest;
+}
+
+/* How old what is on disk may become, with a disk that works. One that takes longer than half an
+ * interval may still be busy with an older state when a newer one is due. */
+static int64_t bound(void)
+{
+    const int n_writes = 2 * W.write_ns > W.j.interval_ns ? 2 : 1;
+
+    return W.j.interval_ns + 2 * TICK + W.step_ns + W.copy_ns + n_writes * W.write_ns + 2 * GRAIN;
+}
+
+static void the_disk_is_never_further_behind_than_an_interval(void **state)
+{
+    static const int SWAP_EVERY_MS[] = {0,    500,   1000,  3000,  7000,  9000,  9900,
+                                        9990, 10010, 11000, 13000, 19000, 21000, 33000};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(SWAP_EVERY_MS); i++) {
+        const int64_t life = SH_S(1000);
+        int64_t oldest;
+
+        begin(state);
+        W.swap_every_ns = SH_MS((int64_t)SWAP_EVERY_MS[i]);
+        oldest = live(life);
+        if (oldest > bound())
+            fail_msg("with a swap every %d ms the disk was %.2f s behind, not %.2f s",
+                     SWAP_EVERY_MS[i], (double)oldest / 1e9, (double)bound() / 1e9);
+        assert_true(oldest > W.j.interval_ns / 2); /* nor is it written all the time */
+        assert_true(W.n_copies <= life / W.j.interval_ns + 1);
+        assert_true(W.n_writes <= 2 * (life / W.j.interval_ns) + 1);
+        if (!SWAP_EVERY_MS[i])
+            assert_int_equal(W.n_writes, W.n_copies);
+        end(state);
+    }
+}
+
+/* As it begins: what a copy and a write cost is not known, so the first comes sooner. */
+static void an_interval_that_grows_leaves_no_lag_behind(void **state)
+{
+    (void)state;
+    W.j.interval_ns = SH_S(4);
+    live(SH_S(4) - GRAIN);
+    live(SH_MS(200)); /* the first copy is asked for */
+    W.j.interval_ns = SH_S(10);
+    live(SH_S(10) + W.write_ns);
+    assert_true(live(SH_S(500)) <= bound());
+    assert_true(W.n_copies <= 52);
+    assert_true(W.n_writes <= 53);
+}
+
+static void what_takes_long_is_added_and_nothing_else(void **state)
+{
+    static const struct {
+        int64_t step_ms, copy_ms, write_ms;
+    } CASES[] = {{10, 10, 10}, {3000, 50, 400}, {250, 3000, 400}, {250, 50, 8000}, {900, 900, 900}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        for (int64_t swap = 700; swap < 25000; swap += 1900) {
+            int64_t oldest;
+
+            begin(state);
+            W.step_ns = SH_MS(CASES[i].step_ms);
+            W.copy_ns = SH_MS(CASES[i].copy_ms);
+            W.write_ns = SH_MS(CASES[i].write_ms);
+            W.swap_every_ns = SH_MS(swap);
+            oldest = live(SH_S(300));
+            if (oldest > bound())
+                fail_msg("case %zu, a swap every %d ms: the disk was %.2f s behind, not %.2f s", i,
+                         (int)swap, (double)oldest / 1e9, (double)bound() / 1e9);
+            end(state);
+        }
+    }
+}
+
+/* The old one stays, and it is tried again, but not at once. */
+static void a_full_disk_is_tried_again_after_an_interval(void **state)
+{
+    (void)state;
+    W.is_full = true;
+    live(SH_S(300));
+    assert_int_equal(W.j.disk_step, -1);
+    assert_true(W.n_writes >= 25 && W.n_writes <= 30);
+    W.is_full = false;
+    live(2 * bound());
+    assert_true(age_on_disk() <= bound());
+}
+
+static double shown(const char *kind)
+{
+    return (double)(W.now - (kind[0] == 'h' ? W.j.taken_ns : W.j.disk_taken_ns)) / 1e9;
+}
+
+/* shunt_checkpoint_age_seconds and its alert are of these. */
+static void the_age_that_is_shown_is_that_of_the_state(void **state)
+{
+    (void)state;
+    W.swap_every_ns = SH_S(13);
+    for (int i = 0; i < N_SHORT; i++) {
+        live(TICK);
+        if (W.j.disk_step >= 0)
+            assert_true(llabs((int64_t)(shown("disk") * 1e9) - age_on_disk()) <= W.step_ns + GRAIN);
+        assert_true(shown("host") * 1e9 <=
+                    (double)(W.j.interval_ns + 2 * TICK + W.step_ns + W.copy_ns));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_disk_is_never_further_behind_than_an_interval),
+        cmocka_unit_test_setup_teardown(an_interval_that_grows_leaves_no_lag_behind, begin, end),
+        cmocka_unit_test(what_takes_long_is_added_and_nothing_else),
+        cmocka_unit_test_setup_teardown(a_full_disk_is_tried_again_after_an_interval, begin, end),
+        cmocka_unit_test_setup_teardown(the_age_that_is_shown_is_that_of_the_state, begin, end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
