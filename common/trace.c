@@ -1,4 +1,10 @@
-/* trace.c - see trace.h. Each slot is a sequence lock: its number is odd while it is written. */
+/* trace.c - see trace.h.
+ *
+ * Each slot is a sequence lock: its number is odd while it is written. Readers and a writer may be
+ * at the same words, so those are atomic: released by the writer, acquired by the reader, who then
+ * sees the number that was there before any word that it read. Whoever finds its slot taken by
+ * another writer, or by a span of a later round, gives its own up: two never write one slot.
+ */
 #include "common/trace.h"
 
 #include "common/clock.h"
@@ -10,13 +16,32 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-struct slot {
-    _Atomic uint64_t seq; /* 2 * (number of the span + 1), less one while it is written; 0: empty */
+struct record {
     struct sh_trace_span span;
     char what[SH_TRACE_WHAT], id[SH_TRACE_ID];
+};
+
+/* Where in a slot what is, in words: a span up to its texts, what is behind these, the texts. */
+#define WORD sizeof(uint64_t)
+#define BEHIND offsetof(struct sh_trace_span, stages)
+#define AT_BEHIND (offsetof(struct sh_trace_span, what) / WORD)
+#define AT_WHAT (AT_BEHIND + (sizeof(struct sh_trace_span) - BEHIND) / WORD)
+#define AT_ID (AT_WHAT + SH_TRACE_WHAT / WORD)
+#define N_WORDS (AT_ID + SH_TRACE_ID / WORD)
+#define AT_END (offsetof(struct sh_trace_span, end_ns) / WORD)
+_Static_assert(offsetof(struct sh_trace_span, what) % WORD == 0 && BEHIND % WORD == 0 &&
+                   SH_TRACE_WHAT % WORD == 0 && SH_TRACE_ID % WORD == 0,
+               "each part is whole words");
+
+#define CACHE_LINE 64
+struct slot {
+    /* 2 * (number of the span + 1), less one while it is written; 0: empty */
+    _Alignas(CACHE_LINE) _Atomic uint64_t seq;
+    _Atomic uint64_t words[N_WORDS];
 };
 
 static struct slot ring[SH_TRACE_SPANS];
@@ -28,18 +53,46 @@ static struct sh_trace_wish wishes[SH_TRACE_WISHES];
 static size_t n_wishes;
 static uint64_t n_wishes_lost;
 
+static void release_words(_Atomic uint64_t *at, const void *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t word;
+
+        memcpy(&word, (const char *)from + i * WORD, WORD);
+        atomic_store_explicit(&at[i], word, memory_order_release);
+    }
+}
+
+/* Only the words that it has: what is behind its end is not read. */
+static void release_text(_Atomic uint64_t *at, const char *text, size_t size)
+{
+    size_t len = text ? strnlen(text, size) : 0;
+    uint64_t rest = 0;
+
+    if (len == size)
+        len = sh_utf8_cut(text, size - 1);
+    release_words(at, text, len / WORD);
+    if (len % WORD)
+        memcpy(&rest, text + len / WORD * WORD, len % WORD);
+    atomic_store_explicit(&at[len / WORD], rest, memory_order_release);
+}
+
 void sh_trace_add(const struct sh_trace_span *s)
 {
     const uint64_t n = atomic_fetch_add_explicit(&n_spans, 1, memory_order_relaxed);
     struct slot *at = &ring[n % SH_TRACE_SPANS];
+    uint64_t seq = atomic_load_explicit(&at->seq, memory_order_relaxed);
 
-    atomic_store_explicit(&at->seq, 2 * n + 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    at->span = *s;
+    if (seq % 2 || seq > 2 * n ||
+        !atomic_compare_exchange_strong_explicit(&at->seq, &seq, 2 * n + 1, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return;
+    release_words(at->words, s, AT_BEHIND);
+    release_words(at->words + AT_BEHIND, (const char *)s + BEHIND, AT_WHAT - AT_BEHIND);
     if (!s->end_ns)
-        at->span.end_ns = sh_clock_ns();
-    sh_strlcpy(at->what, s->what ? s->what : "", sizeof(at->what));
-    sh_strlcpy(at->id, s->id ? s->id : "", sizeof(at->id));
+        atomic_store_explicit(&at->words[AT_END], (uint64_t)sh_clock_ns(), memory_order_release);
+    release_text(at->words + AT_WHAT, s->what, SH_TRACE_WHAT);
+    release_text(at->words + AT_ID, s->id, SH_TRACE_ID);
     atomic_store_explicit(&at->seq, 2 * n + 2, memory_order_release);
 }
 
@@ -57,29 +110,32 @@ bool sh_trace_is_detailed(void)
 }
 
 /* A whole copy of span n; false: it is being written, or another has taken its slot. */
-static bool copy_span(uint64_t n, struct slot *out)
+static bool copy_span(uint64_t n, struct record *out)
 {
     struct slot *at = &ring[n % SH_TRACE_SPANS];
+    uint64_t words[N_WORDS];
 
     if (atomic_load_explicit(&at->seq, memory_order_acquire) != 2 * n + 2)
         return false;
-    out->span = at->span;
-    memcpy(out->what, at->what, sizeof(out->what));
-    memcpy(out->id, at->id, sizeof(out->id));
-    atomic_thread_fence(memory_order_acquire);
+    for (size_t i = 0; i < N_WORDS; i++)
+        words[i] = atomic_load_explicit(&at->words[i], memory_order_acquire);
+    memcpy(&out->span, words, AT_BEHIND * WORD);
+    memcpy((char *)&out->span + BEHIND, words + AT_BEHIND, sizeof(out->span) - BEHIND);
+    memcpy(out->what, words + AT_WHAT, SH_TRACE_WHAT);
+    memcpy(out->id, words + AT_ID, SH_TRACE_ID);
+    out->span.what = out->what;
+    out->span.id = out->id;
     return atomic_load_explicit(&at->seq, memory_order_relaxed) == 2 * n + 2;
 }
 
 void sh_trace_each(sh_trace_span_fn *fn, void *arg)
 {
     const uint64_t end = atomic_load(&n_spans);
-    struct slot s;
+    struct record s;
 
     for (uint64_t n = end > SH_TRACE_SPANS ? end - SH_TRACE_SPANS : 0; n < end; n++) {
         if (!copy_span(n, &s))
             continue;
-        s.span.what = s.what;
-        s.span.id = s.id;
         fn(&s.span, arg);
     }
 }
@@ -94,7 +150,7 @@ static void add_id(json_t *j, const char *name, uint64_t value)
     json_object_set_new(j, name, json_string(text));
 }
 
-static int print_one(const struct slot *s, bool is_first, struct sh_buf *out, struct sh_err *err)
+static int print_one(const struct record *s, bool is_first, struct sh_buf *out, struct sh_err *err)
 {
     json_t *j =
         json_pack("{s:s, s:s, s:I, s:I}", "name", s->span.name, "track", s->span.track, "begin_ns",
@@ -126,10 +182,10 @@ static int print_one(const struct slot *s, bool is_first, struct sh_buf *out, st
 }
 
 /* A span, then its stages, each of which begins where the one before ends. */
-static int print_span(const struct slot *s, bool is_first, struct sh_buf *out, struct sh_err *err)
+static int print_span(const struct record *s, bool is_first, struct sh_buf *out, struct sh_err *err)
 {
     const char *const *stages = s->span.stages;
-    struct slot part = *s;
+    struct record part = *s;
     int rc = print_one(s, is_first, out, err);
 
     for (size_t i = 0; !rc && stages && i < SH_TRACE_STAGES && stages[i]; i++) {
@@ -151,7 +207,7 @@ int sh_trace_render(double seconds, struct sh_buf *out, struct sh_err *err)
     const uint64_t end = atomic_load(&n_spans);
     const uint64_t begin = end > SH_TRACE_SPANS ? end - SH_TRACE_SPANS : 0;
     char boot[SH_BOOT_ID];
-    struct slot s;
+    struct record s;
     bool is_first = true, is_older = begin == 0;
     int rc;
 

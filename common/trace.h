@@ -2,8 +2,8 @@
  *
  * Spans are kept in a ring of fixed size; the oldest make room. Recording one takes some
  * forty nanoseconds, no lock and no memory, so it is always on. Readers skip a slot that is being
- * written. Names and tracks are literals of the program; what a client chose is copied into `what`
- * and `id`.
+ * written, and so does a writer that is a whole round ahead: its span is lost. Names and tracks are
+ * literals of the program; what a client chose is copied into `what` and `id`.
  *
  * A request is (api, rid) in every process, a run of several requests is `run` between a scheduler
  * and its executors. `id` is how the client knows the request (X-Request-ID, or the trace of its

@@ -17,7 +17,6 @@
 #define GRAIN SH_MS(10)
 #define TICK SH_MS(100)
 #define MAX_STEPS 100000
-#define N_SHORT 2000 /* so many grains of a life show little; the others are of its numbers */
 
 /* A job whose lane, disk and worker take as long as it says. */
 static struct world {
@@ -313,7 +312,7 @@ static void the_age_that_is_shown_is_that_of_the_state(void **state)
 {
     (void)state;
     W.swap_every_ns = SH_S(13);
-    for (int i = 0; i < N_SHORT; i++) {
+    for (int i = 0; i < 2000; i++) {
         live(TICK);
         if (W.j.disk_step >= 0)
             assert_true(llabs((int64_t)(shown("disk") * 1e9) - age_on_disk()) <= W.step_ns + GRAIN);

@@ -11,6 +11,9 @@
 #include "tests/unit/sh_test.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MAX_TEXT ((size_t)64 << 20)
 
@@ -152,6 +155,56 @@ static void spans_are_whole_while_others_write(void **state)
         pthread_join(threads[i], NULL);
 }
 
+/* Texts that cannot be read at first: what a writer meets there happens in the middle of its span,
+ * as if it had lost the processor. */
+static char *slow_page[2];
+static size_t page_size;
+static int n_torn, n_seen;
+
+static void look(const struct sh_trace_span *s, void *arg)
+{
+    (void)arg;
+    n_seen++;
+    n_torn += strcmp(s->what, s->run ? "theirs" : "mine") != 0;
+}
+
+static void on_slow_text(int sig, siginfo_t *info, void *context)
+{
+    const int i =
+        (char *)info->si_addr >= slow_page[1] && (char *)info->si_addr < slow_page[1] + page_size;
+
+    (void)sig, (void)context;
+    mprotect(slow_page[i], page_size, PROT_READ);
+    if (i)
+        sh_trace_each(look, NULL);
+    for (uint64_t n = 1; !i && n <= SH_TRACE_SPANS + 10; n++)
+        SH_TRACE(.name = "n", .track = "t", .begin_ns = 1, .end_ns = 2, .run = n, .what = "theirs");
+}
+
+static void a_writer_that_all_others_overtake_tears_no_span_of_theirs(void **state)
+{
+    const struct sigaction slow = {.sa_sigaction = on_slow_text, .sa_flags = SA_SIGINFO};
+    struct sigaction was;
+
+    (void)state;
+    page_size = (size_t)sysconf(_SC_PAGESIZE);
+    for (int i = 0; i < 2; i++) {
+        slow_page[i] =
+            mmap(NULL, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(slow_page[i] != MAP_FAILED);
+        sh_strlcpy(slow_page[i], "mine", page_size);
+        assert_int_equal(mprotect(slow_page[i], page_size, PROT_NONE), 0);
+    }
+    assert_int_equal(sigaction(SIGSEGV, &slow, &was), 0);
+    SH_TRACE(.name = "n", .track = "t", .begin_ns = 1, .end_ns = 2, .what = slow_page[0],
+             .id = slow_page[1]);
+    sigaction(SIGSEGV, &was, NULL);
+    assert_true(n_seen >= (int)SH_TRACE_SPANS - 1);
+    assert_int_equal(n_torn, 0);
+    for (int i = 0; i < 2; i++)
+        munmap(slow_page[i], page_size);
+}
+
 /* ------------------------------------------------------------------ the file */
 
 static json_t *parse(const char *text)
@@ -268,6 +321,7 @@ int main(void)
         cmocka_unit_test(detail_ends_by_itself),
         cmocka_unit_test(a_ring_that_is_full_says_so),
         cmocka_unit_test(spans_are_whole_while_others_write),
+        cmocka_unit_test(a_writer_that_all_others_overtake_tears_no_span_of_theirs),
         cmocka_unit_test(hosts_share_an_axis_and_requests_their_id),
         cmocka_unit_test(what_overlaps_has_lanes_of_its_own),
         cmocka_unit_test(what_is_no_trace_is_refused),
