@@ -89,7 +89,11 @@ static bool conn_waits(const struct grpc_conn *c)
 static void note_turn(struct grpc_conn *c)
 {
     struct peers *peers = &c->t->g->api->peers;
-    enum peer_turn turn = c->n_streams == 0 ? PEER_IDLE : conn_waits(c) ? PEER_WAITS : PEER_BUSY;
+    const bool is_told = c->out_off < c->out.len; /* what the socket has not taken */
+    enum peer_turn turn = is_told             ? PEER_BUSY
+                          : c->n_streams == 0 ? PEER_IDLE
+                          : conn_waits(c)     ? PEER_WAITS
+                                              : PEER_BUSY;
     /* Who was answered at once has had a call all the same. */
     const bool is_later = c->had_call && c->peer.is_known && turn != PEER_BUSY;
 

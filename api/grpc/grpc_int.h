@@ -202,7 +202,7 @@ void stream_known(struct grpc_stream *s, const char *tenant); /* whose it is */
 void stream_fail(struct grpc_stream *s, int rc, int http, const char *msg);
 void stream_sent(struct grpc_stream *s); /* its answer has gone to the library */
 void stream_sweep(struct grpc_stream *s, int64_t now);
-bool stream_waits(const struct grpc_stream *s); /* nothing of its next message has come */
+bool stream_waits(const struct grpc_stream *s); /* for a message of which nothing has come */
 void out_fini(struct grpc_out *o);
 /* grpc_call.c */
 int call_new(struct grpc_stream *s, struct grpc_call **out, struct sh_err *err);

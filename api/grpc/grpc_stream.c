@@ -399,6 +399,8 @@ bool stream_waits(const struct grpc_stream *s)
 {
     const struct grpc_call *c = s->call;
 
+    if (s->ending || s->has_out) /* the client is to be told something */
+        return false;
     return !c || (c->phase <= CALL_MESSAGE && !c->asleep && !frames_is_begun(&c->frames));
 }
 

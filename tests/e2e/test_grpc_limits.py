@@ -396,6 +396,39 @@ class Limits(GrpcStory):
             self.addCleanup(c.close)
             self.assertFalse(c.is_model_ready("digits", headers={"authorization": "Bearer " + self.other}))
 
+    def narrow(self, port, *frames):
+        """A connection of a client that reads nothing: little fits into the kernel."""
+        c = socket.socket()
+        self.addCleanup(c.close)
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for option, value in ((socket.TCP_MAXSEG, 1400), (socket.TCP_WINDOW_CLAMP, 2048)):
+            c.setsockopt(socket.IPPROTO_TCP, option, value)
+        c.connect(("127.0.0.1", port))
+        c.settimeout(20)
+        c.sendall(PREFACE + frame(4, 0, 0, b"\0\4\x7f\xff\xff\xff") + frame(8, 0, 0, b"\x7f\0\0\0") + b"".join(frames))
+        return c
+
+    def test_whose_answer_is_on_its_way_does_not_go(self):
+        """Also when our library has all of it, and only the client has not."""
+        self.s.push(self.key, "widening", widening(), max_batch=4)
+        bearer = b"Bearer " + self.key.encode()
+        with another(self.s, "--grpc-max-connections=1", "--threads=1", "--upload-grace-s=60") as port:
+            for n in (1, 2, 3, 4):
+                q = service_pb2.ModelInferRequest(model_name="widening")
+                q.inputs.add(name="x", datatype="FP32", shape=[n, 1])
+                q.raw_input_contents.append(bytes(4 * n))
+                body = q.SerializeToString()
+                c = self.narrow(port, frame(1, 4, 1, head(b"ModelInfer", authorization=bearer)),
+                                frame(0, 1, 1, b"\0" + struct.pack(">I", len(body)) + body))
+                got = c.recv(1)  # it has begun
+                time.sleep(0.5)
+                self.assertEqual(self.stranger(port).recv(65536), b"")  # there is no place for it
+                while "grpc-status" not in told(got):
+                    piece = c.recv(65536)
+                    self.assertTrue(piece, "cut after %d of %d bytes" % (len(got), n * 4 * WIDE))
+                    got += piece
+                self.assertGreater(len(got), n * 4 * WIDE)
+
     def test_who_called_last_goes_last(self):
         """However fast the answer was there."""
         with another(self.s, "--grpc-max-connections=3", "--threads=1") as port:
