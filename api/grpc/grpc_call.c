@@ -350,6 +350,8 @@ static int check_call_key(struct grpc_call *c)
 
     if (!rc)
         stream_known(c->s, c->q.tenant);
+    else if (rc == SH_E_UNAUTHENTICATED)
+        conn_refuse(c->s->c, c->q.h.authorization);
     return rc || !c->q.who.key_id[0] ? rc : conn_claim(c->s->c, &c->q.who, &c->err);
 }
 

@@ -184,6 +184,17 @@ void conn_accept(struct grpc_thread *t, int fd, const struct sockaddr *from)
     conn_leave(c);
 }
 
+/* Whoever has a key may do more. */
+static void set_limits(struct grpc_conn *c)
+{
+    const int32_t window =
+        c->peer.is_known ? GRPC_CONN_WINDOW : NGHTTP2_INITIAL_CONNECTION_WINDOW_SIZE;
+
+    nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0, window);
+    if (h2_limits(c))
+        c->dead = true;
+}
+
 int conn_claim(struct grpc_conn *c, const struct api_who *who, struct sh_err *err)
 {
     struct api *a = c->t->g->api;
@@ -193,10 +204,14 @@ int conn_claim(struct grpc_conn *c, const struct api_who *who, struct sh_err *er
 
     if (rc || was_known)
         return rc;
-    nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0, GRPC_CONN_WINDOW);
-    if (h2_limits(c))
-        c->dead = true;
+    set_limits(c);
     return SH_OK;
+}
+
+void conn_refuse(struct grpc_conn *c, const char *header)
+{
+    if (peers_refuse(&c->t->g->api->peers, &c->peer, header))
+        set_limits(c);
 }
 
 /* ---------------------------------------------------------------- the socket */

@@ -179,6 +179,8 @@ void conn_enter(struct grpc_conn *c); /* brackets work on its streams: it lives 
 void conn_leave(struct grpc_conn *c); /* sends what there is to send; it may be freed */
 /* A call on it has this key, which was found valid. Fails: SH_E_QUOTA, SH_E_NOMEM. */
 int conn_claim(struct grpc_conn *c, const struct api_who *who, struct sh_err *err);
+/* A call's key was refused (header: may be NULL). */
+void conn_refuse(struct grpc_conn *c, const char *header);
 /* Less than upload-min-rate, after upload-grace-s. */
 bool conn_is_slow(const struct grpc_conn *c, int64_t begin_ns, uint64_t bytes, int64_t now);
 void conn_sweep(struct grpc_thread *t);

@@ -13,7 +13,9 @@
  * A thread with its maximum of connections accepts no more; others of its door do. If all are full,
  * each keeps one place free as long as a connection can be spared: the oldest one on which no key
  * was seen, else the one with a key that has been idle longest. So clients with a key get in,
- * however many have none.
+ * however many have none. Without descriptors the library's thread accepts no more until one of its
+ * own connections has ended: if somebody waits and no thread of a door accepts, one of them loses
+ * one.
  */
 #include "api/api.h"
 #include "api/http/http_int.h"
@@ -28,6 +30,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +55,31 @@ static bool are_all_full(const struct http_thread *t)
     return !peer_has_room(&t->room);
 }
 
+static bool does_accept(const struct http_thread *t)
+{
+    return !atomic_load(&t->stopped_accepting) && peer_has_room(&t->room);
+}
+
+/* Of its door. */
+static bool does_any_accept(const struct http_thread *t)
+{
+    const struct http_door *d = t->door;
+    bool any = does_accept(t);
+
+    for (unsigned i = 0; !any && d && i < d->n_threads; i++)
+        any = does_accept(&d->threads[i]);
+    return any;
+}
+
+/* The library tries to accept one more than there are, and for want of descriptors stops also when
+ * nobody is there. */
+static bool does_any_wait(const struct http_thread *t)
+{
+    struct pollfd p = {.fd = t->door ? t->door->fd : -1, .events = POLLIN};
+
+    return !t->door || poll(&p, 1, 0) > 0;
+}
+
 /* Not `newest`, which has just come. */
 static void thread_make_room(struct http_thread *t, const struct http_conn *newest)
 {
@@ -64,7 +92,8 @@ void conns_make_room(struct http_conns *s, struct http_thread *t)
     pthread_mutex_lock(&s->peers->lock);
     thread_make_room(t, NULL);
     /* Descriptors may be there again long before one of its connections ends by itself. */
-    if (atomic_load(&t->stopped_accepting) && peer_make_room(&t->room, NULL, SPARE_NS))
+    if (atomic_load(&t->stopped_accepting) && !does_any_accept(t) && does_any_wait(t) &&
+        peer_make_room(&t->room, NULL, SPARE_NS))
         atomic_store(&t->stopped_accepting, false);
     pthread_mutex_unlock(&s->peers->lock);
 }

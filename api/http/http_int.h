@@ -54,9 +54,10 @@ struct http_thread { /* a thread and the library's daemon that it runs; its own,
     bool polls;      /* is counted in http.n_polling */
     bool was_called; /* the library called us in this turn */
     bool is_out;     /* it could not accept its first connection: there are no descriptors */
-    atomic_bool stopped_accepting; /* for the same reason, until one of its connections ends */
-    int wake_fd;                   /* in the library's epoll set; -1: none */
-    atomic_bool rests;             /* asleep, or about to be: whoever resumes must wake it */
+    /* For want of descriptors, until one of its connections ends or begins. */
+    atomic_bool stopped_accepting;
+    int wake_fd;       /* in the library's epoll set; -1: none */
+    atomic_bool rests; /* asleep, or about to be: whoever resumes must wake it */
     int64_t awake_until_ns;
     unsigned n_chunked;     /* requests with a chunked body */
     unsigned n_idle;        /* turns without progress on these, asked for by the library */

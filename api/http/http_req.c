@@ -298,6 +298,8 @@ static int step_headers(struct http_req *r)
         rc = stage(r, r->http->steps->auth, true, r->http->api->ctl);
         if (!rc)
             rc = claim(r);
+        else if (rc == SH_E_UNAUTHENTICATED && r->tcp)
+            peers_refuse(&r->http->api->peers, &r->tcp->peer, r->q.h.authorization);
         if (rc)
             return rc;
         r->phase = PH_BEGIN;

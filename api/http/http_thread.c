@@ -68,9 +68,11 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_
             t->admitted = NULL;
         }
         tls_attach(h->tls, conn);
+        atomic_store(&t->stopped_accepting, false);
     } else { /* its descriptor is still open */
         conns_close(&h->conns, *socket_context);
         *socket_context = NULL;
+        atomic_store(&t->stopped_accepting, false);
     }
 }
 
@@ -82,7 +84,7 @@ static void on_library_log(void *cls, const char *fmt, va_list ap)
         http_on_bad_length(cls);
     if (strstr(fmt, "limit at FIRST connection"))
         ((struct http_thread *)cls)->is_out = true;
-    if (strstr(fmt, "temporarily suspending accept"))
+    if (((struct http_thread *)cls)->is_out || strstr(fmt, "temporarily suspending accept"))
         atomic_store(&((struct http_thread *)cls)->stopped_accepting, true);
     vsnprintf(text, sizeof(text), fmt, ap);
     text[strcspn(text, "\n")] = '\0';

@@ -228,6 +228,7 @@ int peers_claim(struct peers *s, struct peer_conn *c, const struct api_who *who,
 
     if (who->role == ROLE_ADMIN) /* they must always get in */
         max = 0;
+    sh_strlcpy(c->key_id, who->key_id, sizeof(c->key_id));
     /* The key of a connection changes only by its own thread. */
     if (c->is_known && (max == 0 || (c->key && strcmp(c->key->id, who->key_id) == 0)))
         return SH_OK;
@@ -247,4 +248,17 @@ int peers_claim(struct peers *s, struct peer_conn *c, const struct api_who *who,
                        "(max-connections-per-key); close some, or use them again",
                        who->key_id, max);
     return rc ? SH_FAIL(err, rc, "could not allocate a key's connections") : SH_OK;
+}
+
+bool peers_refuse(struct peers *s, struct peer_conn *c, const char *header)
+{
+    if (!c->is_known || !header || !strstr(header, c->key_id))
+        return false;
+    pthread_mutex_lock(&s->lock);
+    unlist(c);
+    peers_drop(s, &c->key);
+    c->is_known = false;
+    enlist(c);
+    pthread_mutex_unlock(&s->lock);
+    return true;
 }

@@ -1,8 +1,8 @@
 /* peers.h - who has how many connections open, over all front ends (http/, grpc/) together.
  *
  * A peer is a client's address, of connections on which no key was seen (strangers), or a key, of
- * connections whose last request had it. Beyond its limit an address loses its oldest stranger; a
- * key's request is refused.
+ * connections whose last request had it. One whose key is refused is a stranger again. Beyond its
+ * limit an address loses its oldest stranger; a key's request is refused.
  *
  * Each connection also belongs to a room: those of a thread or a server, which has a maximum of its
  * own. Its lists say who goes first when there are too many. A connection is cut by any thread:
@@ -39,7 +39,8 @@ struct peer_room {
 
 struct peer_conn { /* in the front end's own struct; under the lock, but see is_known */
     int fd;
-    bool is_known;          /* a request on it had a valid key; only its own thread sets it */
+    bool is_known;          /* a request on it had a valid key; only its own thread sets it ... */
+    char key_id[16];        /* ... and this, the id of the last one; "": none */
     bool is_cut;            /* shut down by us; on no list */
     enum peer_turn turn;    /* once it is known; until then it is a stranger */
     int64_t since_ns;       /* when its turn became this */
@@ -63,6 +64,9 @@ void peers_leave(struct peers *s, struct peer *ip); /* NULL is allowed */
  * may have any number). Fails: SH_E_QUOTA, SH_E_NOMEM. */
 int peers_claim(struct peers *s, struct peer_conn *c, const struct api_who *who, int64_t max,
                 struct sh_err *err);
+/* A request's key was refused (header: Authorization, may be NULL). True: it is the one that c is
+ * known by, and c is a stranger from now on. Other clients may share the connection (a proxy). */
+bool peers_refuse(struct peers *s, struct peer_conn *c, const char *header);
 
 /* The lock is held in what follows. */
 void peers_drop(struct peers *s, struct peer **p); /* NULL is allowed; sets it to NULL */

@@ -379,6 +379,54 @@ class Limits(GrpcStory):
                 known = [k for k in known if not self.is_closed(k)]
                 time.sleep(0.3)
 
+    def test_one_goes_for_one_that_comes_over_http(self):
+        at = free_port()
+        with another(self.s, "--threads=8", "--idle-timeout-s=3600", "--header-timeout-s=3600", http_port=at) as port:
+            pid = next(int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_api(p, port))
+            known = [http.client.HTTPConnection("127.0.0.1", at, timeout=20) for _ in range(24)]
+            for c in known:
+                self.addCleanup(c.close)
+                c.request("GET", "/v2/models/digits", headers=self.auth)
+                self.assertEqual(c.getresponse().read()[:1], b"{")
+            time.sleep(1.2)  # who was idle for a shorter time stays
+            begin = len(os.listdir("/proc/%d/fd" % pid))
+            subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % begin], check=True)
+            c = http.client.HTTPConnection("127.0.0.1", at, timeout=20)
+            self.addCleanup(c.close)
+            c.request("GET", "/v2/models/digits", headers=self.auth)
+            self.assertEqual(c.getresponse().status, 200)
+            time.sleep(3)  # of several sweeps
+            self.assertEqual(sum(self.is_closed(k.sock) for k in known), 1)
+            subprocess.run(["prlimit", "--pid=%d" % pid, "--nofile=%d:" % (begin + 100)], check=True)
+
+    def test_a_connection_whose_key_was_revoked_goes_first(self):
+        r = self.s.call("POST", "/api/v1/tenants/vision/keys", {"name": "leaves", "role": "infer"}, self.s.admin)
+        gone = r.json["key"]
+        bearer = b"Bearer " + gone.encode()
+        with another(self.s, "--grpc-max-connections=2", "--threads=1", "--idle-timeout-s=3600") as port:
+            conns = []
+            for key in (self.key, gone):
+                conns.append(self.open_call(b"ModelStreamInfer", frame(0, 1, 1), key=key, port=port))
+                got = b""
+                while "grpc-status" not in told(got):
+                    got += conns[-1].recv(65536)
+            self.s.call("DELETE", "/api/v1/tenants/vision/keys/" + r.json["id"], key=self.s.admin)
+            said, at = bytearray(got), iter(range(3, 1000, 2))
+
+            def is_refused():
+                n = said.count(b"are you?")
+                conns[1].sendall(frame(1, 5, next(at), head(b"ModelStreamInfer", authorization=bearer)) +
+                                 frame(6, 0, 0, b"are you?"))
+                while said.count(b"are you?") == n:
+                    said.extend(conns[1].recv(65536))
+                return told(bytes(said)).get("grpc-status") == "16"
+            until("the key is refused", is_refused)
+            c = self.stranger(port)
+            c.sendall(PREFACE + frame(4))
+            self.assertTrue(c.recv(65536))
+            until("one has gone", lambda: any(self.is_closed(k) for k in conns))
+            self.assertEqual([self.is_closed(k) for k in conns], [False, True])
+
     @staticmethod
     def is_api(pid, port):
         try:

@@ -205,6 +205,26 @@ static void a_key_has_so_many_connections(void **state)
     assert_ok(claim(w, w->c, "cccccccccccc", 0, &err)); /* no limit: not counted */
 }
 
+static void a_refused_key_is_that_of_a_stranger(void **state)
+{
+    static const char OURS[] = "Bearer shunt_aaaaaaaaaaaa_x",
+                      OTHER[] = "Bearer shunt_bbbbbbbbbbbb_x";
+    struct world *w = *state;
+    struct sh_err err = {0};
+
+    assert_false(peers_refuse(&w->p, &w->c->peer, OURS)); /* it was one */
+    assert_ok(claim(w, w->c, "aaaaaaaaaaaa", 2, &err));
+    assert_false(peers_refuse(&w->p, &w->c->peer, NULL)); /* of another client behind a proxy */
+    assert_false(peers_refuse(&w->p, &w->c->peer, OTHER));
+    assert_true(w->c->peer.is_known);
+    assert_true(peers_refuse(&w->p, &w->c->peer, OURS));
+    assert_false(w->c->peer.is_known);
+    assert_null(w->c->peer.key);
+    assert_ptr_equal(TAILQ_FIRST(&w->t.room.lists[PEER_STRANGER]), &w->c->peer);
+    assert_ok(claim(w, w->c, "bbbbbbbbbbbb", 0, &err)); /* no limit, and yet a key */
+    assert_true(peers_refuse(&w->p, &w->c->peer, OTHER));
+}
+
 static struct sockaddr *address(struct sockaddr_storage *out, const char *text)
 {
     struct sockaddr_in *v4 = (struct sockaddr_in *)out;
@@ -443,6 +463,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_that_left_is_noticed_in_the_second_sweep, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_key_has_so_many_connections, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_refused_key_is_that_of_a_stranger, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_address_has_so_many_without_a_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(addresses_are_counted_for_as_long_as_they_have_any, set_up,
                                         tear_down),
