@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define MARK_BYTES 256
+#define MARK_BYTES 320
 
 struct cat_table {
     atomic_int refs;
@@ -306,7 +306,7 @@ static int read_alias_row(const struct db_res *r, size_t i, const struct cat_tab
                             .is_sticky = db_bool(r, i, 6),
                             .is_counted = db_bool(r, i, 7)};
     sh_strlcpy(a->name, db_text(r, i, 2), sizeof(a->name));
-    was = alias_in(old, a->model_id, a->name);
+    was = old ? alias_in(old, a->model_id, a->name) : NULL;
     if (was && was->id == a->id && was->row_version == a->row_version) {
         a->now = was->now;
         a->before = was->before;
@@ -338,6 +338,7 @@ static int aliases_load(struct db *db, const struct cat_table *old, struct cat_t
     return rc;
 }
 
+/* old: NULL: it is of another life of the database */
 static int table_load(struct db *db, const struct cat_table *old, struct cat_table **out,
                       struct sh_err *err)
 {
@@ -397,6 +398,14 @@ void cat_forget_gone(const struct cat_table *old, const struct cat_table *now)
     }
 }
 
+/* Are these marks of one life of the database? */
+static bool is_same_life(const char *a, const char *b)
+{
+    const size_t n = strcspn(a, ".");
+
+    return n == strcspn(b, ".") && strncmp(a, b, n) == 0;
+}
+
 int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err)
 {
     struct cat_table *fresh = NULL, *old = NULL;
@@ -411,7 +420,8 @@ int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err)
     /* The mark is read before the rows: a change in between is seen again next time. */
     rc = store_catalog_mark(db, mark, sizeof(mark), err);
     if (!rc && strcmp(mark, c->mark) != 0)
-        rc = table_load(db, c->table, &fresh, err); /* nobody else replaces it meanwhile */
+        rc = table_load(db, is_same_life(mark, c->mark) ? c->table : NULL, &fresh,
+                        err); /* nobody else replaces it meanwhile */
     if (rc)
         goto out;
     pthread_mutex_lock(&c->lock);

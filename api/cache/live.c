@@ -15,8 +15,8 @@ struct live {
     struct api_conf *conf;
     struct api_conf start;   /* numbers; its texts are those of conf */
     enum sh_log_level level; /* at the start */
-    pthread_mutex_t lock;    /* version, and putting in force */
-    int64_t version;
+    pthread_mutex_t lock;    /* at, and putting in force */
+    struct store_life at;
 };
 
 int live_new(const struct sh_conf_table *table, struct api_conf *conf, struct live **out,
@@ -54,7 +54,7 @@ int64_t live_version(struct live *l)
     int64_t v;
 
     pthread_mutex_lock(&l->lock);
-    v = l->version;
+    v = l->at.version;
     pthread_mutex_unlock(&l->lock);
     return v;
 }
@@ -98,22 +98,25 @@ static void put_changed(struct live *l, const json_t *changed, int64_t version)
         SH_INFO("config.changed", "version=%" PRId64 " values=\"%s\"", version,
                 sh_log_quote(text, quoted, sizeof(quoted)));
     free(text);
-    l->version = version;
 }
 
 int live_refresh(struct live *l, struct db *db, struct sh_err *err)
 {
     json_t *changed = NULL;
-    int64_t version = 0;
-    int rc = store_config_load(db, &changed, &version, err);
+    struct store_life at = {.version = 0};
+    int rc = store_config_load(db, &changed, &at, err);
+    bool is_other;
 
     if (rc)
         return rc;
     pthread_mutex_lock(&l->lock);
     /* Another thread may have read later and be here first. The first version says nothing. */
-    if (version > l->version && (version > 1 || json_object_size(changed) > 0))
-        put_changed(l, changed, version);
-    l->version = SH_MAX(l->version, version);
+    is_other = strcmp(at.life, l->at.life) != 0;
+    if ((is_other && l->at.version > 1) || ((is_other || at.version > l->at.version) &&
+                                            (at.version > 1 || json_object_size(changed) > 0)))
+        put_changed(l, changed, at.version);
+    if (is_other || at.version > l->at.version)
+        l->at = at;
     pthread_mutex_unlock(&l->lock);
     json_decref(changed);
     return SH_OK;

@@ -18,7 +18,8 @@ struct live;
 int live_new(const struct sh_conf_table *table, struct api_conf *conf, struct live **out,
              struct sh_err *err);
 void live_free(struct live *l); /* NULL is allowed */
-/* Reads the changes and applies them, unless that is done already. */
+/* Reads the changes and applies them, unless that is done already. A database that has taken over
+ * may lack some: then they are undone. */
 int live_refresh(struct live *l, struct db *db, struct sh_err *err);
 /* Every option; changed: the changed values: {"name": "text"}. *out: OWNED. */
 int live_describe(struct live *l, const json_t *changed, json_t **out, struct sh_err *err);

@@ -15,14 +15,14 @@
 static int reply_with_options(struct api_req *q, struct sh_err *err)
 {
     json_t *changed = NULL, *options = NULL, *j = NULL;
-    int64_t version = 0;
-    int rc = store_config_load(q->db, &changed, &version, err);
+    struct store_life at = {.version = 0};
+    int rc = store_config_load(q->db, &changed, &at, err);
 
     if (!rc)
         rc = live_describe(q->api->live, changed, &options, err);
     if (!rc)
         j = json_pack("{s:s, s:I, s:I, s:I, s:O}", "process", q->api->conf->name, "row_version",
-                      (json_int_t)version, "version_in_force",
+                      (json_int_t)at.version, "version_in_force",
                       (json_int_t)live_version(q->api->live), "in_force_within_ms",
                       (json_int_t)q->api->conf->key_poll_ms, "options", options);
     json_decref(options);

@@ -9,6 +9,7 @@
 #define SH_API_STORE_STORE_H
 
 #include "api/request/req.h"
+#include "api/store/store_life.h"
 #include "common/buckets.h"
 #include "common/states.h"
 
@@ -212,7 +213,7 @@ int store_version_placements(struct api_req *q, const char *model, const char *v
                              json_t **out, struct sh_err *err);
 int store_version_profile(struct api_req *q, const char *model, const char *version, json_t **out,
                           struct sh_err *err);
-/* store_catalog.c. A text that changes whenever the catalog's rows do. */
+/* store_catalog.c. Changes whenever the catalog's rows do: the database's life, a dot, the rest. */
 int store_catalog_mark(struct db *db, char *out, size_t size, struct sh_err *err);
 /* Rows: version id, model id, tenant id, tenant, model, version, state, shared, max_batch,
  * precision, inputs, outputs, SLO latency_ms (NULL = none), priority, on_miss, reason. */
@@ -290,8 +291,8 @@ struct store_audit {
 int store_audit_list(struct db *db, const struct store_audit *f, const struct req_page *page,
                      json_t **out, struct sh_err *err);
 
-/* store_config.c: *out: OWNED, the changed options {"name": "text"}; *version: their version. */
-int store_config_load(struct db *db, json_t **out, int64_t *version, struct sh_err *err);
+/* store_config.c: *out: OWNED, the changed options {"name": "text"}; *at: their version. */
+int store_config_load(struct db *db, json_t **out, struct store_life *at, struct sh_err *err);
 /* values: {"name": "text" or null}. Fails: SH_E_PRECONDITION. Notifies shunt_config. */
 int store_config_patch(struct api_req *q, const json_t *values, const char *if_match,
                        struct sh_err *err);

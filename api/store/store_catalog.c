@@ -1,13 +1,15 @@
 /* store_catalog.c - SQL for the catalog in memory. */
 #include "api/store/store.h"
+#include "api/store/store_sql.h"
 #include "common/mem.h"
 
 /* clang-format off */
-/* Every writer raises row_version, so number and sum of them move with any change. */
+/* Every writer raises row_version, so number and sum of them move with any change of one life. */
 static const struct db_stmt CATALOG_MARK = {
     "catalog_mark",
-    "SELECT concat_ws('.', (SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM "
-    "model_version), (SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM model), "
+    "SELECT concat_ws('.', " SQL_LIFE ", "
+    "(SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM model_version), "
+    "(SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM model), "
     "(SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM slo), "
     "(SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM model_alias))",
     0,

@@ -1,14 +1,15 @@
 /* store_config.c - SQL for options changed while processes run. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
+#include "common/mem.h"
 
 #include <stdlib.h>
 
 /* clang-format off */
 static const struct db_stmt CONFIG_LOAD = {
     "config_load",
-    "SELECT (SELECT coalesce(jsonb_object_agg(name, value), '{}') FROM config), row_version FROM "
-    "config_version",
+    "SELECT (SELECT coalesce(jsonb_object_agg(name, value), '{}') FROM config), row_version, "
+    SQL_LIFE " FROM config_version",
     0,
 };
 
@@ -35,7 +36,7 @@ static const struct db_stmt CONFIG_PATCH = {
 };
 /* clang-format on */
 
-int store_config_load(struct db *db, json_t **out, int64_t *version, struct sh_err *err)
+int store_config_load(struct db *db, json_t **out, struct store_life *at, struct sh_err *err)
 {
     struct db_res *res = NULL;
     int rc = db_exec(db, &CONFIG_LOAD, NULL, &res, err);
@@ -45,8 +46,10 @@ int store_config_load(struct db *db, json_t **out, int64_t *version, struct sh_e
         rc = SH_FAIL(err, SH_E_BUG, "the table config_version has lost its row");
     if (!rc)
         rc = store_json(db_text(res, 0, 0), CONFIG_LOAD.name, out, err);
-    if (!rc)
-        *version = db_i64(res, 0, 1, 0);
+    if (!rc) {
+        at->version = db_i64(res, 0, 1, 0);
+        sh_strlcpy(at->life, db_text(res, 0, 2), sizeof(at->life));
+    }
     db_res_free(res);
     return rc;
 }

@@ -8,6 +8,12 @@
 /* clang-format off */
 #define SQL_TIME(col) "to_char(" col " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 #define SQL_FINAL SH_JOB_FINAL
+/* The database's life. A server that takes over from another, or begins anew from what was saved,
+ * may lack commits, and gives their row versions to others: they are compared within one life. */
+#define SQL_LIFE                                                                                   \
+    "(SELECT concat_ws('-', CASE WHEN NOT pg_is_in_recovery() THEN "                               \
+    "left(pg_walfile_name(pg_current_wal_lsn()), 8) END, " /* the timeline */                      \
+    "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint))"
 /* Row versions are compared only when the client sent If-Match: a NULL parameter matches all. */
 #define SQL_IF_MATCH(p, col) "(" p "::bigint IS NULL OR " col " = " p "::bigint)"
 
