@@ -29,19 +29,23 @@ const char *store__f64(struct store_num *n, double v)
 
 /* ------------------------------------------------------------------ lease */
 
+/* The server's clock may be stepped, or be another server's. Forwards: the lease is free too early,
+ * and its holder hears of that. Backwards: it would be free too late. So one that ends a second
+ * later than it could have been renewed for is free. A holder that lives renews it before. */
 static const struct db_stmt LEASE_ACQUIRE = {
     "lease_acquire",
-    "INSERT INTO lease (name, holder, epoch, expires_at, options)"
-    " VALUES ('scheduler', $1, 1, now() + $2::bigint * interval '1 ms', $3::jsonb)"
+    "INSERT INTO lease (name, holder, epoch, expires_at, ttl_ms, options)"
+    " VALUES ('scheduler', $1, 1, now() + $2::bigint * interval '1 ms', $2::bigint, $3::jsonb)"
     " ON CONFLICT (name) DO UPDATE SET holder = $1, epoch = lease.epoch + 1,"
-    " options = excluded.options, expires_at = now() + $2::bigint * interval '1 ms' WHERE "
+    " options = excluded.options, expires_at = excluded.expires_at, ttl_ms = excluded.ttl_ms WHERE "
     "lease.expires_at < now()"
+    " OR lease.expires_at > now() + (lease.ttl_ms + 1000) * interval '1 ms'"
     " OR lease.holder = $1"
     " RETURNING epoch",
     3};
 static const struct db_stmt LEASE_RENEW = {
     "lease_renew",
-    "UPDATE lease SET expires_at = now() + $3::bigint * interval '1 ms'"
+    "UPDATE lease SET expires_at = now() + $3::bigint * interval '1 ms', ttl_ms = $3::bigint"
     " WHERE name = 'scheduler' AND holder = $1 AND epoch = $2",
     3};
 static const struct db_stmt LEASE_RELEASE = {

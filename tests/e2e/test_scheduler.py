@@ -552,7 +552,8 @@ class Scheduler(Case):
             "UPDATE tenant SET state = 'DELETED' WHERE id = 2" % job)
         wait("it is gone", lambda: not any("vision" in line for line in shown()))
         self.assertTrue(mine and any("research" in line for line in shown()))
-        sql("UPDATE lease SET holder = 'other', epoch = epoch + 1, expires_at = now() + interval '1 hour'")
+        sql("UPDATE lease SET holder = 'other', epoch = epoch + 1, ttl_ms = 3600000, "
+            "expires_at = now() + interval '1 hour'")
         wait("nothing is shown", lambda: not shown())
 
     def test_usage_that_is_said_again_to_the_next_leader_counts_once(self):
