@@ -72,7 +72,7 @@ static int bind_data_column(struct data *d, const char *name, const struct progr
     if (t->rank < 1 || t->dims[0] < 1 || t->bytes % (size_t)t->dims[0])
         return SH_FAIL(err, SH_E_INVALID, "tensor \"%s\" of the dataset has no samples", name);
     *c = (struct column){.src = t, .dst = dst, .sample_bytes = t->bytes / (size_t)t->dims[0]};
-    if (c->sample_bytes != dst->bytes / (size_t)d->batch)
+    if (c->sample_bytes * (size_t)d->batch != dst->bytes)
         return SH_FAIL(err, SH_E_INVALID,
                        "a sample of \"%s\" has %zu bytes in the dataset, the model wants %zu", name,
                        c->sample_bytes, dst->bytes / (size_t)d->batch);

@@ -15,6 +15,28 @@ struct infer {
     bool is_whole; /* one run, whatever the first axes mean */
 };
 
+/* Has input i rows of its own for each sample? Else every run gets all of it. */
+static bool is_by_sample(const struct infer *f, size_t i)
+{
+    const struct program_io *io = program_input(f->s.program, i);
+
+    return io->rank > 0 && !f->is_whole && io->dims[0] == f->batch;
+}
+
+static int bind_infer_input(struct infer *f, const struct run_conf *c, size_t i, struct sh_err *err)
+{
+    const struct program_io *io = program_input(f->s.program, i);
+    int rc = tensors_bind(f->in, c->inputs, io->name, "input", io->dtype, io->rank, io->dims,
+                          &f->bound[i], err);
+
+    if (!rc && !is_by_sample(f, i) && f->bound[i]->bytes != io->bytes)
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "the input \"%s\" has %lld rows in %s; its rows are not those of samples, and "
+                     "the model wants %lld",
+                     io->name, (long long)f->bound[i]->dims[0], c->inputs, (long long)io->dims[0]);
+    return rc;
+}
+
 static int bind_infer_inputs(struct infer *f, const struct run_conf *c, struct sh_err *err)
 {
     const struct program *p = f->s.program;
@@ -25,12 +47,8 @@ static int bind_infer_inputs(struct infer *f, const struct run_conf *c, struct s
     f->results = calloc(n_out + 1, sizeof(*f->results));
     if (!f->bound || !f->results)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of tensors");
-    for (size_t i = 0; i < n_in && rc == SH_OK; i++) {
-        const struct program_io *io = program_input(p, i);
-
-        rc = tensors_bind(f->in, c->inputs, io->name, "input", io->dtype, io->rank, io->dims,
-                          &f->bound[i], err);
-    }
+    for (size_t i = 0; i < n_in && rc == SH_OK; i++)
+        rc = bind_infer_input(f, c, i, err);
     for (size_t i = 0; i < n_out && rc == SH_OK; i++) {
         const struct program_io *io = program_output(p, i);
         struct sh_st_tensor *t = &f->results[i];
@@ -63,10 +81,10 @@ static int run_samples(struct infer *f, int64_t first, struct sh_err *err)
 
     for (size_t i = 0; i < program_n_inputs(p) && rc == SH_OK; i++) {
         const struct program_io *io = program_input(p, i);
-        const bool whole = io->rank == 0 || f->is_whole || io->dims[0] != f->batch;
+        const bool mine = is_by_sample(f, i);
 
-        rc = tensors_upload(&f->s, f->bound[i], io, NULL, whole ? 0 : first,
-                            !whole     ? n
+        rc = tensors_upload(&f->s, f->bound[i], io, NULL, mine ? first : 0,
+                            mine       ? n
                             : io->rank ? io->dims[0]
                                        : 1,
                             err);

@@ -131,6 +131,20 @@ static int bind_label(struct train *t, const struct run_conf *c, uint32_t i, str
     return rc;
 }
 
+static int bind_train_input(struct train *t, const struct run_conf *c, size_t i, struct sh_err *err)
+{
+    const struct program_io *in = program_input(t->s.program, i);
+    int rc = tensors_bind(t->in, c->inputs, in->name, "input", in->dtype, in->rank, in->dims,
+                          &t->bound[i], err);
+
+    if (!rc && (in->rank == 0 || in->dims[0] != t->spec.batch))
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "the input \"%s\" has no row for each sample of a batch (%lld), so the model "
+                     "cannot be trained; export it with an axis of samples in each input",
+                     in->name, (long long)t->spec.batch);
+    return rc;
+}
+
 static int bind_train_columns(struct train *t, const struct run_conf *c, struct sh_err *err)
 {
     const struct program *p = t->s.program;
@@ -140,12 +154,8 @@ static int bind_train_columns(struct train *t, const struct run_conf *c, struct 
     t->bound = calloc(n_in + 1, sizeof(*t->bound));
     if (!t->bound)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of inputs");
-    for (size_t i = 0; i < n_in && rc == SH_OK; i++) {
-        const struct program_io *in = program_input(p, i);
-
-        rc = tensors_bind(t->in, c->inputs, in->name, "input", in->dtype, in->rank, in->dims,
-                          &t->bound[i], err);
-    }
+    for (size_t i = 0; i < n_in && rc == SH_OK; i++)
+        rc = bind_train_input(t, c, i, err);
     for (uint32_t i = 0; i < t->spec.n_heads && !rc; i++)
         rc = bind_label(t, c, i, err);
     if (!rc && t->n_samples < t->spec.batch)

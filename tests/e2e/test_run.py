@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""shunt-run alone: what takes more memory than there is, is refused before any of it is taken.
+"""shunt-run alone: what takes more memory than there is, is refused before any of it is taken, and so are
+inputs that have not as many rows as are asked for.
 
-Without it: a small file that asks for gigabytes stops the machine of whoever tries it.
+Without it: a small file that asks for gigabytes stops the machine of whoever tries it; numbers that lie behind
+an input would be taken for rows of it.
 
 Usage: test_run.py [-v] [name ...]
 """
@@ -77,6 +79,49 @@ class Memory(unittest.TestCase):
                 status, said, _ = self.run_model(model, k=n)
                 self.assertEqual(status, 1, said)
                 self.assertIn(what, said)
+
+
+def floats(shape, n=1):
+    return "F32", shape, struct.pack("<%df" % n, *range(1, n + 1))
+
+
+class Rows(unittest.TestCase):
+    """Inputs that have no row for each sample."""
+
+    def run_model(self, command, model, tensors, *options):
+        with tempfile.TemporaryDirectory(prefix="shunt-run-") as d:
+            paths = [os.path.join(d, name) for name in ("m.onnx", "in", "out")]
+            for path, data in zip(paths, (model, st_bytes(tensors))):
+                with open(path, "wb") as f:
+                    f.write(data)
+            options = [o.replace("OUT", paths[2]) for o in options]
+            r = subprocess.run([os.path.join(BIN, "shunt-run"), command, "--device=cpu", "--threads=1", "--model",
+                                paths[0], "--inputs", paths[1], *options],
+                               capture_output=True, text=True, timeout=60, check=False)
+            return r.returncode, r.stderr
+
+    def test_fewer_than_the_model_has(self):
+        model = onnx.model([onnx.node("ReduceSum", ["e"], ["s"]), onnx.node("Add", ["x", "s"], ["y"])],
+                           [onnx.value("x", [3, 1]), onnx.value("e", [5, 1])], [onnx.value("y", [3, 1])])
+        status, said = self.run_model("infer", model, {"x": floats([3, 1], 3), "e": floats([5, 1], 5)},
+                                      "--outputs=OUT")
+        self.assertEqual(status, 0, said)
+        status, said = self.run_model("infer", model, {"x": floats([4, 1], 4), "e": floats([4, 1], 4)},
+                                      "--outputs=OUT")
+        self.assertEqual(status, 1, said)
+        self.assertIn('the input "e" has 4 rows in', said)
+        self.assertIn("and the model wants 5", said)
+
+    def test_none_for_the_samples_that_are_trained_on(self):
+        for batch, samples in ((3, 3), (3, 6), (1, 6), (1, 1)):
+            model = onnx.model([onnx.node("Gemm", ["x", "w"], ["z"]), onnx.node("Mul", ["z", "t"], ["y"])],
+                               [onnx.value("x", [batch, 1]), onnx.value("t", [])], [onnx.value("y", [batch, 1])],
+                               [onnx.tensor("w", [1, 1], [1])])
+            status, said = self.run_model("train", model, {"x": floats([samples, 1], samples), "t": floats([]),
+                                                           "l": floats([samples, 1], samples)},
+                                          "--labels=l", "--loss=mse", "--optimizer=sgd", "--lr=0.1", "--steps=3")
+            self.assertEqual(status, 1, said)
+            self.assertIn('the input "t" has no row for each sample of a batch (%d)' % batch, said)
 
 
 if __name__ == "__main__":

@@ -154,9 +154,8 @@ static void write_dataset(struct rig *r, char *path, size_t size)
     assert_ok(sh_st_write(path, t, 2, NULL, NULL));
 }
 
-static int setup(void **state)
+static int open_data(struct rig *r, struct program *p, struct data **out, struct sh_err *err)
 {
-    const struct dev_conf conf = {.arena_bytes = ARENA};
     const struct train_spec spec = {.heads = {{.loss = TRAIN_LOSS_XENT,
                                                .ignore_index = TRAIN_IGNORE_INDEX,
                                                .weight = 1,
@@ -166,9 +165,22 @@ static int setup(void **state)
                                     .steps = STEPS,
                                     .seed = SEED,
                                     .shuffle = true};
+    char path[SH_TEST_DIR_BYTES + 32];
+    int fd, rc;
+
+    snprintf(path, sizeof(path), "%s/data.safetensors", r->dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    rc = data_open(fd, p, &spec, r->dev, out, err);
+    close(fd);
+    return rc;
+}
+
+static int setup(void **state)
+{
+    const struct dev_conf conf = {.arena_bytes = ARENA};
     struct rig *r = calloc(1, sizeof(*r));
     char path[SH_TEST_DIR_BYTES + 32];
-    int fd;
     struct sh_err err = {0};
 
     assert_non_null(r);
@@ -186,10 +198,7 @@ static int setup(void **state)
     r->got = malloc(prog.x.bytes);
     assert_non_null(r->got);
     write_dataset(r, path, sizeof(path));
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0);
-    assert_ok_err(data_open(fd, &prog, &spec, r->dev, &r->data, &err), &err);
-    close(fd);
+    assert_ok_err(open_data(r, &prog, &r->data, &err), &err);
     assert_int_equal(data_steps(r->data), STEPS);
     *state = r;
     return 0;
@@ -331,6 +340,19 @@ static void after_a_pause_prefetching_goes_on_where_it_was(void **state)
     assert_true(sent < batch_bytes(r));
 }
 
+/* Rows that no sample has would be zeros, and nobody would know. */
+static void an_input_that_is_not_whole_samples_is_refused(void **state)
+{
+    struct rig *r = *state;
+    struct program odd = prog;
+    struct data *d = NULL;
+    struct sh_err err = {0};
+
+    odd.x.bytes++;
+    assert_fails(open_data(r, &odd, &d, &err), SH_E_INVALID, &err, "a sample of \"x\" has");
+    assert_null(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +361,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(pieces_are_small, setup, teardown),
         cmocka_unit_test_setup_teardown(after_a_drop_nothing_of_the_tail_is_used, setup, teardown),
         cmocka_unit_test_setup_teardown(after_a_pause_prefetching_goes_on_where_it_was, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(an_input_that_is_not_whole_samples_is_refused, setup,
                                         teardown),
     };
 
