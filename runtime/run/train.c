@@ -114,20 +114,28 @@ static int make_sample_order(struct train *t, struct sh_err *err)
                : SH_FAIL(err, SH_E_NOMEM, "could not allocate the order of the samples");
 }
 
+/* The labels of all samples. An output may have several rows for each, one for each word, say; so
+ * have the labels then. */
 static int bind_label(struct train *t, const struct run_conf *c, uint32_t i, struct sh_err *err)
 {
     const struct program_io *io = program_label(t->s.program, i);
+    const char *path = t->labels ? t->label_path : c->inputs;
+    int64_t rows;
     int rc;
 
     if (!io)
         return SH_OK;
-    rc = tensors_bind(t->labels ? t->labels : t->in, t->labels ? t->label_path : c->inputs,
-                      t->spec.heads[i].labels, "label", io->dtype, io->rank, io->dims, &t->label[i],
-                      err);
-
-    if (!rc && t->label[i]->dims[0] != t->n_samples)
-        rc = SH_FAIL(err, SH_E_INVALID, "there are %lld labels for %lld samples",
-                     (long long)t->label[i]->dims[0], (long long)t->n_samples);
+    if (io->rank == 0 || io->dims[0] % t->spec.batch)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the labels \"%s\" would have no row for each sample of a batch (%lld)",
+                       t->spec.heads[i].labels, (long long)t->spec.batch);
+    rc = tensors_bind(t->labels ? t->labels : t->in, path, t->spec.heads[i].labels, "label",
+                      io->dtype, io->rank, io->dims, &t->label[i], err);
+    rows = io->dims[0] / t->spec.batch;
+    if (!rc && t->label[i]->dims[0] != t->n_samples * rows)
+        rc = SH_FAIL(err, SH_E_INVALID, "there are %lld labels, and %lld samples want %lld",
+                     (long long)t->label[i]->dims[0], (long long)t->n_samples,
+                     (long long)(t->n_samples * rows));
     return rc;
 }
 
@@ -164,6 +172,14 @@ static int bind_train_columns(struct train *t, const struct run_conf *c, struct 
     return rc ? rc : make_sample_order(t, err);
 }
 
+static int load_label(struct train *t, uint32_t i, int64_t first, struct sh_err *err)
+{
+    struct program_io io = *program_label(t->s.program, i);
+
+    io.dims[0] = t->spec.batch; /* what its rows are of */
+    return tensors_upload(&t->s, t->label[i], &io, t->order, first, t->spec.batch, err);
+}
+
 /* Whole batches of one epoch after the other; what does not fill a batch is left out. */
 static int load_step(struct train *t, int64_t step, struct sh_err *err)
 {
@@ -181,8 +197,7 @@ static int load_step(struct train *t, int64_t step, struct sh_err *err)
                             err);
     for (uint32_t i = 0; i < t->spec.n_heads && !rc; i++)
         if (t->label[i])
-            rc = tensors_upload(&t->s, t->label[i], program_label(p, i), t->order, first,
-                                t->spec.batch, err);
+            rc = load_label(t, i, first, err);
     return rc;
 }
 

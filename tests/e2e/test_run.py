@@ -98,7 +98,20 @@ class Rows(unittest.TestCase):
             r = subprocess.run([os.path.join(BIN, "shunt-run"), command, "--device=cpu", "--threads=1", "--model",
                                 paths[0], "--inputs", paths[1], *options],
                                capture_output=True, text=True, timeout=60, check=False)
-            return r.returncode, r.stderr
+            return r.returncode, r.stdout + r.stderr
+
+    def test_labels_of_several_rows_for_each_sample(self):
+        model = onnx.model([onnx.node("Gemm", ["x", "w"], ["z"]), onnx.node("Reshape", ["z", "flat"], ["y"])],
+                           [onnx.value("x", [2, 3])], [onnx.value("y", [6, 1])],
+                           [onnx.tensor("w", [3, 3], [1, 0, 0, 0, 1, 0, 0, 0, 1]),
+                            onnx.tensor("flat", [2], [6, 1], onnx.INT64)])
+        train = ("--labels=l", "--loss=mse", "--optimizer=sgd", "--lr=0.1", "--steps=2", "--shuffle")
+        status, said = self.run_model("train", model, {"x": floats([4, 3], 12), "l": floats([12, 1], 12)}, *train)
+        self.assertEqual(status, 0, said)
+        self.assertIn("2 steps, last loss 0\n", said)
+        status, said = self.run_model("train", model, {"x": floats([4, 3], 12), "l": floats([4, 1], 4)}, *train)
+        self.assertEqual(status, 1, said)
+        self.assertIn("there are 4 labels, and 4 samples want 12", said)
 
     def test_fewer_than_the_model_has(self):
         model = onnx.model([onnx.node("ReduceSum", ["e"], ["s"]), onnx.node("Add", ["x", "s"], ["y"])],
