@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 BIN = os.environ.get("SHUNT_BIN") or os.path.join(ROOT, "build-address-undefined", "bin")
-LIMIT_S = 120            # on a slow machine that does something else as well
+LIMIT_S = 120            # of a processor; ten times that until it is said that it waits for ever
 MEMORY = 4 << 30         # with what sanitizers add
 PART = 200               # cases of one process
 ASAN = "allocator_may_return_null=1:max_allocation_size_mb=2048:hard_rss_limit_mb=%d" % (MEMORY >> 20)
@@ -48,8 +49,9 @@ class Case:
         p = subprocess.Popen([os.path.join(BIN, args[0]), *args[1:]], stdout=out, stderr=err,
                              stdin=subprocess.DEVNULL, env={**os.environ, **ENV, **(env or {}), "ASAN_OPTIONS":
                                                             ASAN + ":detect_leaks=%d" % leaks})
+        resource.prlimit(p.pid, resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 5))
         late = threading.Event()
-        timer = threading.Timer(LIMIT_S, lambda: (late.set(), p.kill()))
+        timer = threading.Timer(10 * LIMIT_S, lambda: (late.set(), p.kill()))
         timer.start()
         p.wait()
         timer.cancel()
@@ -61,7 +63,7 @@ class Case:
         if leaks and "LeakSanitizer has encountered a fatal error" in text[1]:
             return self.program(*args, leaks=False, env=env)  # of its own: looking is what failed
         said = "%s: exit status %d\n%s" % (" ".join(args), p.returncode, text[1][-20000:])
-        if late.is_set():
+        if late.is_set() or p.returncode == -signal.SIGXCPU:
             raise Finding("no end within %d s: " % LIMIT_S + said)
         if p.returncode not in self.endings or any(w in text[1] for w in REPORTS):
             raise Finding(said)
