@@ -76,6 +76,7 @@ struct graph_value {
     bool is_folded;   /* PyTorch's older exporter computed it of something of the module */
     bool is_letter;   /* the file says that it is of a parameter with a single letter's name */
     bool is_taken;    /* the file says that it is, or may be, a part of one, whatever its form */
+    bool is_of_lost;  /* the file says that it is of a parameter of which it has nothing else */
     bool by_size;     /* of graph_at(): its shape or data may follow from the sizes of symbols */
     uint64_t by_batch; /* of graph_at(): bit i: so may element i from the batch size; ~0: any */
     uint32_t counted; /* of graph_at(): 1 + an axis of which only the first are there, as many as */

@@ -2,6 +2,7 @@
 #include "runtime/model/onnx_meta.h"
 
 #include "runtime/model/param_forms.h"
+#include "runtime/model/param_joins.h"
 #include "runtime/model/param_rules.h"
 
 #include <stdlib.h>
@@ -233,6 +234,15 @@ bool onnx_is_taken(const Onnx__ValueInfoProto *v, const struct param_kinds *kind
     char *from = onnx_folded_from(v);
     const bool is = from && strchr(from, '\'') && !param_is_of_code(from, kinds) &&
                     !param_is_computed(v->name, from, kinds);
+
+    free(from);
+    return is;
+}
+
+bool onnx_is_detached(const Onnx__ValueInfoProto *v)
+{
+    char *from = onnx_folded_from(v);
+    const bool is = from && param_is_detached(from);
 
     free(from);
     return is;

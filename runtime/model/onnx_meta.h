@@ -31,6 +31,8 @@ char *onnx_folded_from(const Onnx__ValueInfoProto *v);
 /* Another list instead. Fails: SH_E_NOMEM. */
 int onnx_fold_from(Onnx__ValueInfoProto *v, const char *list, struct sh_err *err);
 /* Was it computed of parameters in such a way that training it is something else? */
+/* It was computed of what detach() held. */
+bool onnx_is_detached(const Onnx__ValueInfoProto *v);
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Is a constant a parameter and numbers of the code that were added to it? Which one. */
 bool onnx_is_shifted(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,

@@ -11,6 +11,7 @@
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_reader.h"
 #include "runtime/model/onnx_restore.h"
+#include "runtime/model/param_joins.h"
 #include "runtime/model/param_rules.h"
 
 #include <fnmatch.h>
@@ -265,17 +266,22 @@ static void read_repeated(struct graph_value *v)
     v->is_computed |= twice;
 }
 
+static int add_mentioned(struct reader *r, const Onnx__ValueInfoProto *v, struct onnx_mentions *m)
+{
+    char *list = onnx_folded_from(v);
+    const int rc = list ? onnx_mentions_add(m, list, &r->kinds, r->err) : SH_OK;
+
+    free(list);
+    return rc;
+}
+
 static int read_mentions(struct reader *r, struct onnx_mentions *m)
 {
     const Onnx__GraphProto *g = r->model->graph;
     int rc = SH_OK;
 
-    for (size_t i = 0; i < g->n_value_info && !rc && param_kinds_known(&r->kinds); i++) {
-        char *list = onnx_folded_from(g->value_info[i]);
-
-        rc = list ? onnx_mentions_add(m, list, &r->kinds, r->err) : SH_OK;
-        free(list);
-    }
+    for (size_t i = 0; i < g->n_value_info && !rc && param_kinds_known(&r->kinds); i++)
+        rc = add_mentioned(r, g->value_info[i], m);
     return rc;
 }
 
@@ -296,6 +302,151 @@ static bool is_row(const struct graph_value *v)
     for (int i = 0; i + 1 < v->rank; i++)
         is &= v->dims[i] == 1;
     return is;
+}
+
+/* A parameter of the user's own that the file has nothing of. */
+static bool is_any_lost(const struct reader *r, const struct onnx_mentions *m)
+{
+    bool is = false;
+
+    for (size_t i = 0; i < r->kinds.names.cap && !is; i++) {
+        const struct names_slot *s = &r->kinds.names.slots[i];
+
+        is = s->key && s->number == GRAPH_SAID_PARAM && !param_is_of_torch(s->key) &&
+             !has_other_place(r, m, s->key);
+    }
+    return is;
+}
+
+/* Of Max after Max of x, or Min after Min, the newer exporter makes one, with a constant that it
+ * computed of both, "x_max", and says nothing of it. Where a parameter is lost, it may be there. */
+static bool is_of_two(const Onnx__NodeProto *n)
+{
+    const bool is_max = strcmp(reader_text(n->op_type), "Max") == 0;
+    const char *x, *c;
+
+    if ((!is_max && strcmp(reader_text(n->op_type), "Min") != 0) || n->n_input != 2)
+        return false;
+    x = reader_text(n->input[0]);
+    c = reader_text(n->input[1]);
+    return strncmp(c, x, strlen(x)) == 0 &&
+           strncmp(c + strlen(x), is_max ? "_max" : "_min", strlen("_max")) == 0;
+}
+
+static void read_extremes(struct reader *r, const struct onnx_mentions *m)
+{
+    const Onnx__GraphProto *g = r->model->graph;
+    int lost = -1; /* not known */
+
+    for (size_t i = 0; i < g->n_node && param_kinds_known(&r->kinds) && lost != 0; i++) {
+        const uint32_t v =
+            is_of_two(g->node[i]) ? names_get(&r->names, g->node[i]->input[1]) : NAMES_NONE;
+
+        if (v == NAMES_NONE || !r->g->values[v].data || r->g->values[v].said)
+            continue;
+        if (lost < 0)
+            lost = is_any_lost(r, m);
+        r->g->values[v].is_computed |= lost > 0;
+    }
+}
+
+/* The constant of that note, or the table of its rows (onnx_rows.h), of floats; nothing is said of
+ * it. NULL: it is gone, or another one. */
+static struct graph_value *constant_of(struct reader *r, const Onnx__ValueInfoProto *note,
+                                       bool *is_table)
+{
+    char rows[PARAM_FORM_NAME];
+    uint32_t v = names_get(&r->names, reader_text(note->name));
+
+    *is_table = v == NAMES_NONE || !r->g->values[v].data;
+    snprintf(rows, sizeof(rows), "%s@rows", reader_text(note->name));
+    if (*is_table)
+        v = names_get(&r->names, rows);
+    return v != NAMES_NONE && r->g->values[v].data && r->g->values[v].dtype == SH_F32 &&
+                   !r->g->values[v].said
+               ? &r->g->values[v]
+               : NULL;
+}
+
+static bool has_numbers(const struct graph_value *v)
+{
+    bool differ = false;
+
+    for (int64_t i = 1; i < graph_elements(v) && !differ; i++)
+        differ = param_number(v->data, i) != param_number(v->data, 0);
+    return differ;
+}
+
+/* Of the parameters in a list: has one no other place, and has one another? */
+static void look_up_listed(const struct reader *r, const struct onnx_mentions *m, const char *list,
+                           bool *alone, bool *again)
+{
+    size_t n = 0;
+
+    *alone = *again = false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+
+        snprintf(one, sizeof(one), "%.*s", (int)SH_MIN(n, sizeof(one)), p);
+        if (param_kind(&r->kinds, one) != GRAPH_SAID_PARAM)
+            continue;
+        *(has_other_place(r, m, one) ? again : alone) = true;
+    }
+}
+
+/* What detach() held has no gradient. If it learns elsewhere, it would have to follow. */
+static void read_detached(struct graph_value *v, bool again)
+{
+    if (again)
+        v->is_computed = true;
+    else
+        v->said = GRAPH_SAID_BUFFER;
+}
+
+/* Parameters that were put together learn whoever reads them, and where the file has one of their
+ * numbers several times, or one of them elsewhere as well, as what they are not. */
+static void read_joined(struct reader *r, const struct onnx_mentions *live,
+                        const Onnx__ValueInfoProto *note)
+{
+    bool is_table = false, alone, again;
+    struct graph_value *v = constant_of(r, note, &is_table);
+    char *list = v ? onnx_folded_from(note) : NULL;
+
+    if (!list)
+        return;
+    look_up_listed(r, live, list, &alone, &again);
+    if ((alone || again) && param_is_detached(list))
+        read_detached(v, again);
+    else if (has_numbers(v) && (alone || again)) {
+        const bool is_joined = param_is_joined(note->name, list, &r->kinds);
+
+        v->is_of_lost = alone;
+        v->is_computed |= is_joined && again;
+        if (is_joined && !again && is_table)
+            v->said = GRAPH_SAID_PARAM;
+        else if (is_joined && !again && strncmp(note->name, "val_", 4) != 0)
+            read_repeated(v);
+    }
+    free(list);
+}
+
+static int read_all_joined(struct reader *r)
+{
+    const Onnx__GraphProto *g = r->model->graph;
+    struct onnx_mentions live = {.n = 0};
+    bool is_table;
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < g->n_value_info && !rc && param_kinds_known(&r->kinds); i++) {
+        const struct graph_value *v = constant_of(r, g->value_info[i], &is_table);
+
+        if (v && has_numbers(v))
+            rc = add_mentioned(r, g->value_info[i], &live);
+    }
+    for (size_t i = 0; i < g->n_value_info && !rc && param_kinds_known(&r->kinds); i++)
+        read_joined(r, &live, g->value_info[i]);
+    onnx_mentions_fini(&live);
+    return rc;
 }
 
 static int read_kinds(struct reader *r)
@@ -344,8 +495,9 @@ static int read_kinds(struct reader *r)
         if (r->g->values[v].data && !r->g->values[v].said)
             r->g->values[v].said = said_of_original(r, r->g->values[v].name);
     r->g->says_kinds |= param_kinds_known(&r->kinds);
+    read_extremes(r, &mentions);
     onnx_mentions_fini(&mentions);
-    return rc;
+    return rc ? rc : read_all_joined(r);
 }
 
 /* The next of a list of names with commas between. False: it is at its end. */

@@ -30,6 +30,7 @@ struct matrix { /* a tensor with at most two axes that are not 1; of a vector ro
     struct matrix *source;        /* what it is made of; NULL: it stays */
     bool is_turned;               /* of source */
     bool stays;
+    bool is_detached; /* of the same numbers, and never learns */
 };
 
 struct tying {
@@ -171,6 +172,12 @@ static int find_matrices(struct tying *t, struct onnx_source *source)
         if (m) /* only what it is if the caller gives no other */
             m->stays = true;
     }
+    for (size_t i = 0; i < t->g->n_value_info && rc == SH_OK; i++) {
+        struct matrix *m = find_matrix(t, t->g->value_info[i]->name);
+
+        if (m)
+            m->is_detached |= onnx_is_detached(t->g->value_info[i]);
+    }
     for (size_t i = 0; i < t->g->n_node && rc == SH_OK; i++)
         for (size_t k = 0; k < t->g->node[i]->n_input; k++)
             add_use(t, t->g->node[i], k);
@@ -238,7 +245,7 @@ static bool is_form(const struct matrix *a, const struct matrix *b)
 
 static enum tie compare_matrices(const struct matrix *a, const struct matrix *b)
 {
-    if (!are_matrices_alike(a, b))
+    if (!are_matrices_alike(a, b) || a->is_detached != b->is_detached)
         return APART;
     if (is_equal(a, b))
         return is_one(a, b) ? EQUAL : APART;

@@ -734,6 +734,7 @@ static void decide_params(struct graph *g, const struct found *f)
                         (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
                                    is_named_param(g, v)))));
         v->is_assumed &= v->is_param;
+        v->is_computed |= v->is_of_lost && !v->is_param && !f->filters[i] && !is_formula(v);
         v->is_held &= !v->is_param && !v->is_computed;
     }
 }

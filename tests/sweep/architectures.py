@@ -37,6 +37,7 @@ import arch_transformers_text
 import arch_transformers_vision
 import arch_users
 import arch_views
+import arch_workshop
 
 ALL = {**arch_2026.ALL, **arch_torchvision.ALL, **arch_timm.ALL, **arch_transformers.ALL, **arch_plain.ALL,
        **arch_flow.ALL, **arch_papers.ALL, **arch_sequences.ALL, **arch_transformers_text.ALL,
@@ -46,7 +47,7 @@ ALL = {**arch_2026.ALL, **arch_torchvision.ALL, **arch_timm.ALL, **arch_transfor
        **arch_fresh_named.ALL, **arch_brought.ALL,
        **arch_brought_named.ALL, **arch_drawn.ALL, **arch_views.ALL, **arch_places.ALL,
        **arch_bags.ALL, **arch_blocks.ALL, **arch_shapes.ALL, **arch_eca.ALL,
-       **arch_daily.ALL, **arch_daily_more.ALL, **arch_merged.ALL}
+       **arch_daily.ALL, **arch_daily_more.ALL, **arch_merged.ALL, **arch_workshop.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}

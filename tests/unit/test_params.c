@@ -172,18 +172,10 @@ static void a_number_learns_if_it_has_the_name_of_an_attribute(void **state)
     x = NODE(g, "Mul", "b", x, number(g, "val_3", 0.7f));
     x = NODE(g, "Mul", "c", x, number(g, "words.embed_scale", 8));
     x = NODE(g, "Mul", "f", x, number(g, "const57", 0.5f)); /* shunt-zoo's, of a GELU */
-    w = NODE(g, "CastLike", "weight_0", number(g, "block.mix", 0.7f), x); /* lerp()'s */
-    x = NODE(g, "Mul", "tmp_1", w, x);
-    w = NODE(g, "ReduceSum", "sum_1", number(g, "block.temperature", 0.7f));
-    x = NODE(g, "Div", "div_1", x, w);
-    x = NODE(g, "PRelu", "prelu", x, number(g, "block.slope", 0.2f));
     w = NODE(g, "Mul", "d", learned(g, "w", 2, (int64_t[]){6, 6}), number(g, "scalar_tensor_1", 2));
     x = NODE(g, "MatMul", "e", x, w);
     g = through_a_file(g, x);
     assert_true(is_param(g, "block.gain"));
-    assert_true(is_param(g, "block.mix"));
-    assert_true(is_param(g, "block.temperature"));
-    assert_true(is_param(g, "block.slope"));
     assert_false(is_param(g, "val_3"));
     assert_false(is_param(g, "words.embed_scale"));
     assert_false(is_param(g, "const57"));
