@@ -1,6 +1,7 @@
 /* perfetto.c - see perfetto.h. */
 #include "cli/data/perfetto.h"
 
+#include "common/hash.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -311,20 +312,22 @@ static json_t *arguments(const struct merge *m, const struct span *s)
     return args;
 }
 
-/* An arrow from the API's span of a request to the scheduler's and on to the executor's. */
+/* An arrow from the API's span of a request to the scheduler's and on to the executor's. Perfetto
+ * takes its id as a number in hexadecimal, and draws none of another form. */
 static void add_arrow(struct merge *m, const struct span *s, unsigned tid)
 {
     const char *phase = strcmp(s->name, "request") == 0 ? "s"
                         : strcmp(s->name, "queue") == 0 ? "t"
                         : strcmp(s->name, "part") == 0  ? "f"
                                                         : NULL;
-    char key[64];
+    char key[64], id[24];
 
     if (!phase || !s->rid[0])
         return;
     request_key(s, key);
+    snprintf(id, sizeof(id), "%" PRIx64, sh_hash_name(key));
     add_event(m, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:s}", "ph", phase, "name",
-                           "request", "cat", "request", "id", key, "pid", (int)s->source + 1, "tid",
+                           "request", "cat", "request", "id", id, "pid", (int)s->source + 1, "tid",
                            (int)tid, "ts", us(m, s->begin_ns), "bp", "e"));
 }
 

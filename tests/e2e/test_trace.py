@@ -3,9 +3,11 @@
 up to what its client waited for, a client could not find its request by the identifier that it chose, spans
 that overlap could hide each other, and a process that is away could cost the whole trace.
 
+SHUNT_TRACE_PROCESSOR: Perfetto's trace_processor_shell, which then has to read all of it too.
 Usage: test_trace.py [-v] [name ...]
 """
 import collections
+import csv
 import json
 import os
 import re
@@ -21,6 +23,11 @@ from system import DIGITS, Story, System, until, zoo  # noqa: E402
 X = [{"name": "x", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.5] * 64}]
 N_ASKED = 40
 THREADS = 4
+PROCESSOR = os.environ.get("SHUNT_TRACE_PROCESSOR")
+# A slice with its process, its arguments by name.
+REQUESTS = """select p.name as process, s.name as name, s.ts as ts, s.dur as dur from slice s
+    join thread_track t on s.track_id = t.id join thread using (utid) join process p using (upid)
+    where extract_arg(s.arg_set_id, 'args.id') = '%s' order by s.ts"""
 
 
 def trace_id(n):
@@ -64,9 +71,9 @@ class Trace(Story):
         with open(path, encoding="utf-8") as f:
             return File(f.read())
 
-    def ask(self, n, waited):
+    def ask(self, numbers, waited):
         """As clients that are traced: what each waited for, ms."""
-        for i in range(n, N_ASKED, THREADS):
+        for i in numbers:
             begin = time.monotonic()
             r = self.s.infer(self.key, ("one", "two")[i % 2], X,
                              headers={"traceparent": "00-%s-%016x-01" % (trace_id(i), i + 1)})
@@ -74,9 +81,10 @@ class Trace(Story):
             self.assertEqual(r.status, 200, r)
             self.assertEqual(r.headers["x-request-id"], trace_id(i))
 
-    def asked(self):
+    def asked(self, first=0):
         waited = {}
-        threads = [threading.Thread(target=self.ask, args=(n, waited)) for n in range(THREADS)]
+        threads = [threading.Thread(target=self.ask, args=(range(first + n, first + N_ASKED, THREADS), waited))
+                   for n in range(THREADS)]
         for t in threads:
             t.start()
         for t in threads:
@@ -108,8 +116,41 @@ class Trace(Story):
             self.assertIn(trace_id(i), stages[0]["args"]["ids"])
             total = sum(e["dur"] for e in stages)
             self.assertLessEqual(abs(total - inside["dur"]), 0.02 * inside["dur"] + 1)
+        for key in t.arrows:
+            self.assertRegex(key, "^[0-9a-f]{1,16}$")  # Perfetto draws no arrow of another name
         arrows = [a for a in t.arrows.values() if [phase for _, phase in sorted(a)] == ["s", "t", "f"]]
         self.assertGreaterEqual(len(arrows), N_ASKED)
+
+    def query(self, sql):
+        """What Perfetto's trace processor finds in the file that was written last: [{column: text}]."""
+        path = os.path.join(self.s.dir, "query.sql")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(sql)
+        r = subprocess.run([PROCESSOR, "-q", path, os.path.join(self.s.dir, "trace.json")], capture_output=True,
+                           text=True, timeout=120, check=False)
+        self.assertEqual(r.returncode, 0, r)
+        return list(csv.DictReader(r.stdout.splitlines()))
+
+    @unittest.skipUnless(PROCESSOR, "SHUNT_TRACE_PROCESSOR names no trace_processor_shell")
+    def test_perfettos_own_trace_processor_reads_all_of_it(self):
+        waited = self.asked(first=1000)
+        t = self.write("--seconds", "30")
+        self.assertEqual(self.query("select name, value from stats where severity in ('error', 'data_loss') "
+                                    "and value > 0"), [])
+        self.assertEqual(int(self.query("select count(*) as n from slice")[0]["n"]), len(t.slices))
+        self.assertEqual({r["name"] for r in self.query("select name from process where name is not null")},
+                         set(t.procs.values()))
+        self.assertGreaterEqual(int(self.query("select count(*) as n from flow")[0]["n"]), 2 * N_ASKED)
+        for i in list(waited)[:5]:
+            found = {(r["process"].split("-")[0], r["name"].split()[0]): r
+                     for r in self.query(REQUESTS % trace_id(i))}
+            ours = t.with_id(trace_id(i))
+            self.assertEqual(set(found), set(ours))
+            for key, r in found.items():  # ns there, us in the file
+                self.assertLessEqual(abs(int(r["dur"]) - 1e3 * ours[key]["dur"]), 1, key)
+            parts = sum(int(found["api", p]["dur"]) for p in ("body", "answer", "reply"))
+            whole = int(found["api", "request"]["dur"])
+            self.assertLessEqual(abs(parts - whole), 0.02 * whole)
 
     def test_slices_of_a_track_never_overlap_in_part(self):
         self.asked()
