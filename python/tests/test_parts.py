@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import socket
 import ssl
 import subprocess
 import sys
@@ -386,6 +387,80 @@ def refusal(status, code, **headers):
         {"code": code, "detail": "because"}).encode()
 
 
+@contextlib.contextmanager
+def raw_server(*replies):
+    """Each connection sends a request, gets the next of these bytes and is closed, or stays open for one more."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    got = []
+
+    def answer():
+        for reply in replies:
+            c, _ = listening.accept()
+            with c:
+                for part in reply if isinstance(reply, tuple) else (reply,):
+                    text = b""
+                    while b"\r\n\r\n" not in text:
+                        text += c.recv(65536)
+                    got.append(text)
+                    c.sendall(part)
+    threading.Thread(target=answer, daemon=True).start()
+    try:
+        with shunt.Client("http://127.0.0.1:%d" % listening.getsockname()[1], "k", retry_for=0) as c:
+            yield c, got
+    finally:
+        listening.close()
+
+
+class Replies(unittest.TestCase):
+    """What a server or a proxy may write, and what none should."""
+
+    JSON = b'{"model_name": "m", "model_version": "1", "outputs": []}'
+
+    def head(self, *lines, status=b"200 OK", version=b"HTTP/1.1"):
+        return version + b" " + status + b"\r\n" + b"".join(x + b"\r\n" for x in lines) + b"\r\n"
+
+    def test_forms_of_a_reply(self):
+        sized = b"Content-Length: %d" % len(self.JSON)
+        for reply in (self.head(sized) + self.JSON,
+                      self.head(b"content-length:%d" % len(self.JSON), b"Connection: close") + self.JSON,
+                      self.head(b"Transfer-Encoding: chunked") + b"10;x=y\r\n" + self.JSON[:16] + b"\r\n%x\r\n" % len(
+                          self.JSON[16:]) + self.JSON[16:] + b"\r\n0\r\nTrailer: 1\r\n\r\n",
+                      self.head(b"X: y") + self.JSON,
+                      self.head(sized, version=b"HTTP/1.0") + self.JSON,
+                      self.head(status=b"100 Continue") + self.head(sized) + self.JSON,
+                      b"HTTP/1.1 200\n" + sized + b"\n\n" + self.JSON):
+            with raw_server(reply) as (c, got):
+                self.assertEqual(c.infer("m", X).model, "m", reply)
+                self.assertIn(b"\r\nHost: 127.0.0.1:", got[0])
+
+    def test_a_connection_is_used_again_if_it_may_be(self):
+        sized = self.head(b"Content-Length: %d" % len(self.JSON)) + self.JSON
+        with raw_server((sized, sized)) as (c, got):
+            c.infer("m", X), c.infer("m", X)
+        with raw_server(self.head(b"Connection: close", b"Content-Length: %d" % len(self.JSON)) + self.JSON,
+                        sized) as (c, got):
+            c.infer("m", X), c.infer("m", X)
+        with raw_server(sized, sized) as (c, got):  # the first is closed between the two
+            c.infer("m", X), c.infer("m", X)
+
+    def test_what_is_no_reply(self):
+        for reply in (b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000,
+                      self.head(b"Content-Length: 100") + b"short", self.head(b"Content-Length: -1") + b"x",
+                      self.head(b"Content-Length: 1x") + b"x", self.head(b"Transfer-Encoding: chunked") + b"zz\r\n",
+                      self.head(b"Transfer-Encoding: chunked") + b"5\r\nab", b"HTTP/1.1 200 OK\r\nX: y\r\n",
+                      b"HTTP/1.1 200 OK\r\n" + b"".join(b"X%d: y\r\n" % i for i in range(300)) + b"\r\n"):
+            with raw_server(reply) as (c, got), self.assertRaises(shunt.ConnectionFailed, msg=reply[:60]):
+                c.infer("m", X)
+
+    def test_a_name_cannot_add_a_header(self):
+        with shunt.Client("http://127.0.0.1:1", "k", retry_for=0) as c:
+            wire = c._http.wire
+            for path, headers in (("/v2/m\r\nX-Evil: 1", {}), ("/v2/m x", {}), ("/v2/m", {"X": "1\r\nY: 2"}),
+                                  ("/v2/m", {"X": "1\n"}), ("/v2/m", {"X\r": "1"})):
+                with self.assertRaises(ValueError):
+                    wire.post(path, {}, b"", headers, None)
+
+
 class Misbehaving(unittest.TestCase):
     def test_what_may_be_repeated_is(self):
         with server(refusal(503, "DBDOWN", Retry_After=0), "cut", (200, {}, b'{"role": "read"}')) as (c, s):
@@ -577,10 +652,10 @@ class Repeating(unittest.TestCase):
         e = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
         begin = time.monotonic()
         with shunt.Client("https://127.0.0.1:1", "k", retry_for=60) as c:
-            for name in ("http.client.HTTPSConnection.connect", "socket.create_connection"):
-                with unittest.mock.patch(name, side_effect=e):
+            for ask in (lambda: c.infer("m", X), c.whoami):
+                with unittest.mock.patch("socket.create_connection", side_effect=e):
                     with self.assertRaises(shunt.ConnectionFailed):
-                        c.infer("m", X) if "http" in name else c.whoami()
+                        ask()
         self.assertLess(time.monotonic() - begin, 30)
 
     def test_one_output_by_its_name(self):

@@ -21,6 +21,7 @@ _KINDS = {"bool": "BOOL", "int8": "INT8", "int16": "INT16", "int32": "INT32", "i
           "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "float16": "FP16", "float32": "FP32",
           "float64": "FP64", "bfloat16": "BF16"}
 _NUMPY = {v: k for k, v in _KINDS.items() if v != "BF16"}
+_BY_DTYPE = {np.dtype(v): k for k, v in _NUMPY.items()}  # dtype.name takes ten times as long
 _IN_FILES = {"BOOL": "BOOL", "BF16": "BF16", "INT8": "I8", "INT16": "I16", "INT32": "I32", "INT64": "I64",
              "UINT8": "U8", "UINT16": "U16", "UINT32": "U32", "UINT64": "U64", "FP16": "F16", "FP32": "F32",
              "FP64": "F64"}
@@ -64,7 +65,7 @@ def to_tensor(name: str, value: Any) -> Tensor:
         kind, array = _of_torch(value)
     else:
         array = np.asarray(value)
-    kind = kind or _KINDS.get(array.dtype.name)
+    kind = kind or _BY_DTYPE.get(array.dtype) or _KINDS.get(array.dtype.name)
     if kind is None:
         raise TypeError(f"tensor {name} has elements of type {array.dtype}; there are {', '.join(_KINDS)}")
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):

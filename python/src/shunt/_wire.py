@@ -1,15 +1,14 @@
 """One request and its reply: by httpx, and without its cost for inference, where that would be half of all.
 
-httpx takes a millisecond of processor time for a request on hosts where the server takes less; the standard
-library's client takes a quarter of that. AsyncWire has the same form and rests on httpx.
+httpx takes a millisecond of processor time for a request on hosts where the server takes less. AsyncWire has the same form and rests on httpx.
 """
 from __future__ import annotations
 
 import asyncio
 import collections
-import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import urllib.parse
@@ -24,6 +23,8 @@ from ._errors import ConfigError
 CONNECT_S = 5.0
 SMALL = 1 << 16
 PIECE = 1 << 20
+LONGEST_LINE, MOST_HEADERS = 1 << 16, 200
+_NO_PART = re.compile("[^!-~]")  # of an address
 
 
 class Reply:
@@ -61,35 +62,85 @@ def is_distrust(error: BaseException | None) -> bool:
     return False
 
 
-class _Joined:
-    """Sends the head of a request and a small body at once: the server wakes up once instead of twice."""
+class _BadReply(Exception):
+    """What came is no reply of HTTP."""
 
-    def send(self, data: Any) -> None:
-        if not hasattr(self, "waits"):
-            self.waits: bytes = data
+
+class _Connection:
+    """A connection for one request at a time. http.client would take twice the time for each, most of it for the
+    headers of replies, which it reads as those of a mail."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.file = sock.makefile("rb")
+
+    def close(self) -> None:
+        self.file.close()
+        self.sock.close()
+
+    def send(self, head: bytes, content: bytes) -> None:
+        """The head and a small body at once: the server wakes up once instead of twice."""
+        if len(content) <= SMALL:
+            self.sock.sendall(head + content)
             return
-        first, one = self.waits, len(data) <= SMALL
-        del self.waits
-        send: Any = super().send  # type: ignore[misc]
-        send(first + data if one else first)
-        if not one:
-            view = memoryview(data)
-            for at in range(0, len(view), PIECE):  # a time limit is one of each piece, not of all
-                send(view[at:at + PIECE])
+        self.sock.sendall(head)
+        view = memoryview(content)
+        for at in range(0, len(view), PIECE):  # a time limit is one of each piece, not of all
+            self.sock.sendall(view[at:at + PIECE])
 
-    def flush(self) -> None:
-        if hasattr(self, "waits"):
-            first = self.waits
-            del self.waits
-            super().send(first)  # type: ignore[misc]
+    def _line(self) -> bytes:
+        line = self.file.readline(LONGEST_LINE)
+        if not line.endswith(b"\n"):
+            raise _BadReply("a line of its head is too long" if line else "the connection ended within it")
+        return line.rstrip(b"\r\n")
 
+    def _head(self) -> tuple[int, bool, dict[str, str]]:
+        """(status, whether it is of HTTP/1.0, headers)"""
+        line = self.file.readline(LONGEST_LINE)
+        if not line:
+            raise ConnectionResetError("the connection was closed without a reply")
+        version, _, rest = line.partition(b" ")
+        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+            raise _BadReply(f"no reply of HTTP: {line[:80]!r}")
+        headers: dict[str, str] = {}
+        while line := self._line():
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+            if len(headers) > MOST_HEADERS:
+                raise _BadReply("it has too many headers")
+        return int(rest[:3]), version == b"HTTP/1.0", headers
 
-class _Connection(_Joined, http.client.HTTPConnection):
-    pass
+    def _exactly(self, n: int) -> bytes:
+        got = self.file.read(n)
+        if len(got) < n:
+            raise _BadReply(f"{n - len(got)} bytes of it are missing")
+        return got
 
+    def _chunks(self) -> bytes:
+        parts = []
+        while n := int(self._line().split(b";")[0], 16):
+            parts.append(self._exactly(n))
+            self._line()
+        while self._line():  # trailers
+            pass
+        return b"".join(parts)
 
-class _TlsConnection(_Joined, http.client.HTTPSConnection):
-    pass
+    def reply(self) -> tuple[Reply, bool]:
+        """And whether the connection can be used again."""
+        status, is_old, headers = self._head()
+        while 100 <= status < 200:
+            status, is_old, headers = self._head()
+        said, size = headers.get("connection", "").lower(), headers.get("content-length")
+        ends = "close" in said or is_old and "keep-alive" not in said
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            return Reply(status, headers, self._chunks()), not ends
+        if status in (204, 304):
+            return Reply(status, headers, b""), not ends
+        if size is None:
+            return Reply(status, headers, self.file.read()), False
+        if not size.isdigit():
+            raise _BadReply(f"its length is {size[:40]!r}")
+        return Reply(status, headers, self._exactly(int(size))), not ends
 
 
 class Wire:
@@ -100,33 +151,42 @@ class Wire:
         self.tls, self.timeout_s = tls_of(settings), timeout_s
         self.pool = pool
         self.host, self.base = url.hostname or "", url.path.rstrip("/")
-        self.port = url.port or (443 if self.tls else 80)  # without it, http.client reads one in "::1"
-        self.own = {k: pool.headers[k] for k in ("Authorization", "User-Agent")}
-        self.idle: collections.deque[_Connection | _TlsConnection] = collections.deque(maxlen=max_idle)
+        usual = 443 if self.tls else 80
+        self.port = url.port or usual
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.own = {"Host": host if self.port == usual else f"{host}:{self.port}", "Accept-Encoding": "identity",
+                    **{k: pool.headers[k] for k in ("Authorization", "User-Agent")}}
+        self.idle: collections.deque[_Connection] = collections.deque(maxlen=max_idle)
 
     @staticmethod
     def place() -> Any:
         """Where connections may be used."""
         return os.getpid()
 
-    def _connect(self) -> _Connection | _TlsConnection:
-        c: _Connection | _TlsConnection
-        if self.tls:
-            c = _TlsConnection(self.host, self.port, timeout=CONNECT_S, context=self.tls)
-        else:
-            c = _Connection(self.host, self.port, timeout=CONNECT_S)
+    def _connect(self) -> _Connection:
+        sock = None
         try:
-            c.connect()
-        except TimeoutError as e:
-            raise httpx.ConnectTimeout(str(e) or "no connection in time") from e
+            sock = socket.create_connection((self.host, self.port), CONNECT_S)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return _Connection(self.tls.wrap_socket(sock, server_hostname=self.host) if self.tls else sock)
         except OSError as e:
+            if sock:
+                sock.close()
+            if isinstance(e, TimeoutError):
+                raise httpx.ConnectTimeout(str(e) or "no connection in time") from e
             raise httpx.ConnectError(str(e)) from e
-        c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return c
+
+    def _head_of(self, target: str, size: int, headers: Mapping[str, str]) -> bytes:
+        text = "".join(f"{name}: {value}\r\n" for name, value in (*self.own.items(), *headers.items()))
+        lines = len(self.own) + len(headers)
+        if _NO_PART.search(target) or text.count("\n") != lines or text.count("\r") != lines:
+            raise ValueError("a path or a header has a character that it must not have")
+        return f"POST {target} HTTP/1.1\r\n{text}Content-Length: {size}\r\n\r\n".encode("latin-1")
 
     def post(self, path: str, params: Mapping[str, Any], content: bytes, headers: Mapping[str, str],
              timeout_s: float | None) -> Reply:
         target = self.base + path + ("?" + urllib.parse.urlencode(params) if params else "")
+        head = self._head_of(target, len(content), headers)
         while True:
             try:
                 c, is_fresh = self.idle.pop(), False
@@ -134,25 +194,22 @@ class Wire:
                 c, is_fresh = self._connect(), True
             c.sock.settimeout(timeout_s or self.timeout_s)
             try:
-                c.request("POST", target, content, {**self.own, **headers})
-                c.flush()
-                r = c.getresponse()
-                reply = Reply(r.status, {k.lower(): v for k, v in r.getheaders()}, r.read())
-            except (http.client.HTTPException, OSError) as e:
+                c.send(head, content)
+                reply, may_stay = c.reply()
+            except (_BadReply, OSError, ValueError) as e:
                 c.close()
                 if isinstance(e, TimeoutError):
                     raise httpx.ReadTimeout("no reply in time") from e
-                if not is_fresh and isinstance(e, (http.client.RemoteDisconnected, ConnectionError,
-                                                   ssl.SSLEOFError)):
+                if not is_fresh and isinstance(e, (ConnectionError, ssl.SSLEOFError)):
                     continue  # the server had closed it between two requests
                 raise httpx.ReadError(str(e)) from e
             except BaseException:
                 c.close()
                 raise
-            if r.will_close:
-                c.close()
-            else:
+            if may_stay:
                 self.idle.append(c)
+            else:
+                c.close()
             return reply
 
     def request(self, method: str, path: str, timeout_s: float | None, **more: Any) -> Reply:
