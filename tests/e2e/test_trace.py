@@ -174,12 +174,14 @@ class Trace(Story):
         self.assertEqual(r.status, 201, r)
         job = r.json["id"]
         self.s.wait_step(self.key, job, 5)
-        self.s.push(self.key, "three", zoo("digits-cnn"), max_batch=4)
-        written = threading.Event()
+        net, written = zoo("digits-cnn"), threading.Event()
 
-        def ask():  # its weights are not there yet, the first time; a stretch of steps ends by each
-            while not written.wait(0.5):
-                self.s.infer(self.key, "three", X)
+        def ask():  # each for weights that are not there yet; a stretch of steps ends by it
+            n = 0
+            while not written.wait(0.3):
+                n += 1
+                self.s.push(self.key, "new-%d" % n, net, max_batch=4)
+                self.s.infer(self.key, "new-%d" % n, X)
         asks = threading.Thread(target=ask)
         asks.start()
         t = self.write("--next", "3")
