@@ -59,20 +59,6 @@ static void a_lease_that_ended_is_taken_with_the_next_epoch_and_not_renewed(void
     assert_false(w->lease.held);
 }
 
-/* The clock was stepped back, or a server whose clock is behind took over; the holder is gone. */
-static void a_lease_that_ends_later_than_it_could_is_free(void **state)
-{
-    struct world *w = *state;
-    struct store_lease other = {.fence.holder = "b/2", .ttl_ms = 500};
-
-    assert_ok(store_lease_acquire(w->b, &other, NULL));
-    assert_false(other.held); /* its holder may have a longer one than we */
-    run(w->a, "UPDATE lease SET expires_at = expires_at + interval '5 minutes'");
-    assert_ok(store_lease_acquire(w->b, &other, NULL));
-    assert_true(other.held);
-    assert_int_equal(other.fence.epoch, w->fence.epoch + 1);
-}
-
 static void a_lease_that_ended_and_was_not_taken_can_be_renewed(void **state)
 {
     struct world *w = *state;
@@ -760,7 +746,6 @@ int main(void)
         TEST(a_share_replaces_the_row_before_and_a_replaced_leader_shows_nothing),
         TEST(only_one_of_two_holds_the_lease),
         TEST(a_lease_that_ended_is_taken_with_the_next_epoch_and_not_renewed),
-        TEST(a_lease_that_ends_later_than_it_could_is_free),
         TEST(a_lease_that_ended_and_was_not_taken_can_be_renewed),
         TEST(a_lease_that_was_given_back_is_free_at_once),
         TEST(a_start_gives_all_that_the_executor_needs_and_one_event),
