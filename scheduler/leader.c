@@ -129,7 +129,10 @@ void leader_on_word(struct sched *s)
     struct leader *l = s->leader;
     int64_t now = sh_clock_ns();
 
-    if (s->epoch && lease_watch_on_word(&l->watch, SH_MS(s->conf->lease_ttl_ms), now) && !l->asking)
+    if (!s->epoch || !lease_watch_on_word(&l->watch, SH_MS(s->conf->lease_ttl_ms), now))
+        return;
+    dbthread_hear(s->db);
+    if (!l->asking)
         try_now(l, now);
 }
 

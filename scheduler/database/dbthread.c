@@ -17,6 +17,7 @@
 struct dbthread {
     struct sh_loop *loop; /* KEEPS */
     struct db *db;        /* the thread's own */
+    struct db_news news;  /* of others who reach the database */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock; /* protects what follows; nothing is called while it is held */
@@ -106,6 +107,7 @@ int dbthread_new(struct sh_loop *l, const char *db_url, const char *app, size_t 
     rc = db_new(db_url, app, &t->db, err);
     if (rc)
         goto out;
+    db_share(t->db, &t->news);
     db_by_index(t->db); /* of jobs there may be none now, and a hundred thousand soon */
     if (pthread_create(&t->thread, NULL, dbthread_main, t)) {
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "could not start the database thread");
@@ -187,4 +189,9 @@ void dbthread_drop(struct dbthread *t, uint64_t generation)
 bool dbthread_is_up(struct dbthread *t)
 {
     return atomic_load(&t->up);
+}
+
+void dbthread_hear(struct dbthread *t)
+{
+    atomic_store(&t->news.reached_ns, sh_clock_ns());
 }

@@ -58,6 +58,8 @@ int dbthread_submit(struct dbthread *t, const struct dbop *op, struct sh_err *er
 void dbthread_collect(struct dbthread *t, const uint64_t *generation);
 /* Drops queued operations of that generation (a lost lease: their fence would refuse them). */
 void dbthread_drop(struct dbthread *t, uint64_t generation);
+/* Somebody else reaches the database: the next operation does not wait before it tries. */
+void dbthread_hear(struct dbthread *t);
 bool dbthread_is_up(struct dbthread *t); /* did the last operation reach the database? */
 
 #endif

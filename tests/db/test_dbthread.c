@@ -9,6 +9,8 @@
 #include "scheduler/database/dbthread.h"
 #include "tests/db/db_test.h"
 
+#include <unistd.h>
+
 #define MOST_MS 20000
 
 struct work {
@@ -221,6 +223,41 @@ static void a_plan_made_of_an_empty_table_is_right_for_a_full_one(void **state)
     assert_int_equal(w->work.n_scans, 0);
 }
 
+static int work_reach(struct db *db, void *arg, struct sh_err *err)
+{
+    (void)arg;
+    return db_ready(db, 0, err);
+}
+
+static int reach(struct world *w)
+{
+    w->work = (struct work){.n_done = 0};
+    finish_as(w, work_reach, DBOP_FAIL_FAST);
+    return w->work.done_rc;
+}
+
+/* The longer it was away, the longer is the pause between two attempts. */
+static void word_of_a_database_that_is_back_ends_the_pause(void **state)
+{
+    struct world *w = *state;
+    char dir[64], url[160], link[96];
+
+    sh_test_dir_make(dir);
+    snprintf(link, sizeof(link), "%s/pg", dir);
+    snprintf(url, sizeof(url), "postgresql://shunt@/postgres?host=%s", link);
+    dbthread_free(w->t, 0);
+    assert_ok(dbthread_new(w->loop, url, "test_dbthread", 8, &w->t, NULL));
+    sh_clock_fake(sh_clock_ns(), 0);
+    assert_int_equal(reach(w), SH_E_DBDOWN);
+    sh_clock_advance(INT64_C(1000000));
+    assert_int_equal(symlink(strchr(getenv("DATABASE_URL"), '=') + 1, link), 0);
+    assert_int_equal(reach(w), SH_E_DBDOWN); /* it does not try */
+    dbthread_hear(w->t);
+    assert_int_equal(reach(w), SH_OK);
+    sh_clock_real();
+    sh_test_dir_remove(dir);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -233,6 +270,7 @@ int main(void)
         T(what_must_not_wait_comes_back_with_its_failure),
         T(what_may_come_in_any_order_lets_others_go_first),
         T(a_refusal_is_not_repeated),
+        T(word_of_a_database_that_is_back_ends_the_pause),
         T(a_plan_made_of_an_empty_table_is_right_for_a_full_one),
     };
 

@@ -217,6 +217,11 @@ void dbthread_collect(struct dbthread *t, const uint64_t *generation)
     }
 }
 
+void dbthread_hear(struct dbthread *t)
+{
+    (void)t;
+}
+
 void dbthread_drop(struct dbthread *t, uint64_t generation)
 {
     struct dblist dropped;
