@@ -138,6 +138,7 @@ struct decision {
     bool is_alone_too_slow;    /* REFUSE: its run alone usually takes too long */
     int64_t retry_after_ms;    /* 0: a retry does not help */
     int64_t predicted_ns;      /* PLACE and REFUSE: from arrival to finish; RUN: of the run */
+    int64_t forecast_ns;       /* RUN: the same by bytes and layers alone */
     int64_t slack_ns;          /* RUN: how much longer it may take */
     enum predict_kind weights; /* RUN: which of them it will find on the device */
 };

@@ -101,6 +101,8 @@ struct run_of { /* a possible run */
 };
 /* Which weights it finds on the device when it begins. */
 enum predict_kind decide__weights(const struct work *w, const struct run_of *r, int64_t start_ns);
+/* The end of it by bytes and layers alone. */
+int64_t decide__forecast_ns(const struct work *w, const struct run_of *r, int64_t start_ns);
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
                        int64_t *slack);
 /* What is kept free before until_ns, when r has to end, of the slack of the runs up to it. */

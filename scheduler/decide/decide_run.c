@@ -284,6 +284,7 @@ void decide__dispatch(struct work *w, uint32_t e)
         run = run_of_decision(w, &d);
         end = decide__end_ns(w, &run, at.start_ns, &slack);
         d.predicted_ns = end - at.start_ns;
+        d.forecast_ns = decide__forecast_ns(w, &run, at.start_ns) - at.start_ns;
         d.slack_ns = slack;
         d.weights = decide__weights(w, &run, at.start_ns);
         decide__add(w->out, &d);

@@ -52,23 +52,39 @@ enum predict_kind decide__weights(const struct work *w, const struct run_of *r, 
     return p->has_some ? PREDICT_PARTIAL : PREDICT_COLD;
 }
 
+/* By bytes and layers alone; its worker is ready at start_ns. */
+static int64_t forecast(const struct work *w, const struct run_of *r, enum predict_kind weights,
+                        int64_t start_ns)
+{
+    const int64_t end = start_ns + decide__run_ns(w->in, r->model, r->batch);
+
+    if (weights == PREDICT_WARM)
+        return end;
+    return SH_MAX(end, arrives_ns(w, r, start_ns) +
+                           w->in->models[r->model].tail_ns[predict_bucket(r->batch)]);
+}
+
+int64_t decide__forecast_ns(const struct work *w, const struct run_of *r, int64_t start_ns)
+{
+    return forecast(w, r, decide__weights(w, r, start_ns),
+                    start_ns + decide__place(w->in, r->model, r->exec)->worker_ns);
+}
+
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
                        int64_t *slack)
 {
-    const struct snapshot *in = w->in;
-    const struct snap_model *m = &in->models[r->model];
+    const struct snap_model *m = &w->in->models[r->model];
     const enum predict_kind weights = decide__weights(w, r, start_ns);
-    int64_t end, tail;
+    int64_t end;
 
-    start_ns += decide__place(in, r->model, r->exec)->worker_ns;
-    end = start_ns + decide__run_ns(in, r->model, r->batch);
-    *slack = decide__slack_ns(in, r->model, r->batch);
+    start_ns += decide__place(w->in, r->model, r->exec)->worker_ns;
+    end = forecast(w, r, weights, start_ns);
+    *slack = decide__slack_ns(w->in, r->model, r->batch);
     if (weights == PREDICT_WARM)
         return end;
     *slack = SH_MAX(*slack, m->cold_slack_ns[weights]);
-    tail = m->tail_ns[predict_bucket(r->batch)];
-    end = SH_MAX(end, arrives_ns(w, r, start_ns) + tail) + m->cold_over_ns[weights];
-    return SH_MAX(end, start_ns + tail);
+    return SH_MAX(end + m->cold_over_ns[weights],
+                  start_ns + m->tail_ns[predict_bucket(r->batch)]);
 }
 
 int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack, double reserve)

@@ -338,12 +338,10 @@ void predict_few_add(struct predict_few *f, double v)
     f->median = n % 2 ? order[n / 2] : (order[n / 2 - 1] + order[n / 2]) / 2;
 }
 
-void predict_add_over(struct predict *p, enum predict_kind kind, int64_t predicted_ns,
+void predict_add_over(struct predict *p, enum predict_kind kind, int64_t forecast_ns,
                       int64_t run_ns)
 {
-    struct predict_few *over = &p->over_ns[kind];
-
-    predict_few_add(over, (double)over->median + (double)(run_ns - predicted_ns));
+    predict_few_add(&p->over_ns[kind], (double)(run_ns - forecast_ns));
 }
 
 unsigned predict_before(bool is_other, int64_t rest_ns)

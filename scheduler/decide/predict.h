@@ -119,8 +119,8 @@ void predict_profile(struct predict *p, const struct msg_profile *profile, size_
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns /* > 0 */, int64_t now_ns);
 /* A cold run took over_ns longer than it should have; <= 0: it did not. */
 void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns);
-/* It was predicted as one of that kind, with over_ns[kind].median, and took run_ns. */
-void predict_add_over(struct predict *p, enum predict_kind kind, int64_t predicted_ns,
+/* It was sent as one of that kind, and took run_ns; by bytes and layers alone forecast_ns. */
+void predict_add_over(struct predict *p, enum predict_kind kind, int64_t forecast_ns,
                       int64_t run_ns);
 /* Did a run stay within what was predicted for a slow one? percentile: above 0, below 100. */
 void predict_judge(struct predict *p, enum predict_kind kind, double percentile, bool held);

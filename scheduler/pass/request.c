@@ -694,6 +694,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     run->n_parts = n;
     run->sent_ns = now;
     run->predicted_ns = d->predicted_ns;
+    run->forecast_ns = d->forecast_ns;
     run->slack_ns = d->slack_ns;
     run->kind = d->weights;
     run->stopped_training = e->n_runs == 0 && jobs_train_on(s, e);

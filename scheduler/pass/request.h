@@ -96,7 +96,7 @@ struct run {
     struct request **parts; /* OWNED array */
     size_t n_parts;
     uint32_t batch;
-    int64_t sent_ns, predicted_ns, slack_ns; /* as decide() predicted */
+    int64_t sent_ns, predicted_ns, forecast_ns, slack_ns; /* as decide() predicted */
     enum predict_kind kind;
     unsigned before; /* predict_before() */
     bool stopped_training;

@@ -340,14 +340,16 @@ static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **
         uint64_t resident_bytes;
         bool has_some;
         double disk_ns_per_byte;
-        int64_t over_ns, predicted_ns, slack_ns;
-    } CASES[] = {{100u << 20, true, 0, MS, 10 * MS, 0},
-                 {0, false, 0, 0, 20485760, 7 * MS},
-                 {0, false, 0, -2 * MS, 18485760, 7 * MS},
-                 {0, false, 0, -SH_S(1), 10 * MS, 7 * MS}, /* never less than what is behind it */
-                 {50u << 20, true, 0, 0, 15242880, 3 * MS},
-                 {50u << 20, true, 0, 3 * MS, 18242880, 3 * MS},
-                 {50u << 20, true, 1, 0, 62428800, 3 * MS}}; /* the slower of link and disk */
+        int64_t over_ns, predicted_ns, forecast_ns, slack_ns;
+    } CASES[] = {{100u << 20, true, 0, MS, 10 * MS, 10 * MS, 0},
+                 {0, false, 0, 0, 20485760, 20485760, 7 * MS},
+                 {0, false, 0, -2 * MS, 18485760, 20485760, 7 * MS},
+                 /* Never less than what is behind it; what is learnt does not hang on that. */
+                 {0, false, 0, -SH_S(1), 10 * MS, 20485760, 7 * MS},
+                 {50u << 20, true, 0, 0, 15242880, 15242880, 3 * MS},
+                 {50u << 20, true, 0, 3 * MS, 18242880, 15242880, 3 * MS},
+                 /* The slower of link and disk. */
+                 {50u << 20, true, 1, 0, 62428800, 62428800, 3 * MS}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
@@ -366,6 +368,7 @@ static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **
         add_request(&w, 0);
         world_decide(&w);
         assert_int_equal(nth(&w, DECISION_RUN, 0)->predicted_ns, CASES[i].predicted_ns);
+        assert_int_equal(nth(&w, DECISION_RUN, 0)->forecast_ns, CASES[i].forecast_ns);
         assert_int_equal(nth(&w, DECISION_RUN, 0)->slack_ns, CASES[i].slack_ns);
         decisions_fini(&w.out);
     }
