@@ -55,7 +55,7 @@ static void read_few_list(const json_t *list, double least, double most, struct 
     for (size_t i = 0; i < n && json_array_size(list) == n; i++) {
         const json_t *v = json_array_get(list, i);
 
-        if (json_is_number(v))
+        for (unsigned k = 0; json_is_number(v) && k < PREDICT_FEW_LEAST; k++)
             predict_few_add(&out[i], SH_MIN(SH_MAX(json_number_value(v), least), most));
     }
 }

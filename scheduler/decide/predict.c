@@ -335,7 +335,8 @@ void predict_few_add(struct predict_few *f, double v)
             order[i] = order[i - 1];
         order[i] = f->v[n];
     }
-    f->median = n % 2 ? order[n / 2] : (order[n / 2 - 1] + order[n / 2]) / 2;
+    if (n >= PREDICT_FEW_LEAST)
+        f->median = n % 2 ? order[n / 2] : (order[n / 2 - 1] + order[n / 2]) / 2;
 }
 
 void predict_add_over(struct predict *p, enum predict_kind kind, int64_t forecast_ns,
@@ -361,9 +362,9 @@ int64_t predict_after(const struct predict *p, uint32_t batch, unsigned before, 
     const unsigned rest = before % PREDICT_N_RESTS;
 
     for (unsigned d = 0; d < PREDICT_N_RESTS; d++) { /* the nearest rest that is known */
-        if (d <= rest && of[rest - d].n)
+        if (d <= rest && of[rest - d].n >= PREDICT_FEW_LEAST)
             return (int64_t)of[rest - d].median;
-        if (rest + d < PREDICT_N_RESTS && of[rest + d].n)
+        if (rest + d < PREDICT_N_RESTS && of[rest + d].n >= PREDICT_FEW_LEAST)
             return (int64_t)of[rest + d].median;
     }
     return usual_ns;

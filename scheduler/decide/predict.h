@@ -61,6 +61,7 @@ struct predict_ring {
 };
 
 #define PREDICT_FEW 9u
+#define PREDICT_FEW_LEAST 3u /* one stall among fewer would be half of what is known */
 #define PREDICT_N_RESTS 4u
 #define PREDICT_N_BEFORE (2 * PREDICT_N_RESTS) /* predict_before() */
 
@@ -68,8 +69,8 @@ struct predict_ring {
 enum predict_kind { PREDICT_WARM, PREDICT_PARTIAL, PREDICT_COLD, PREDICT_N_KINDS };
 
 struct predict_few { /* the last ones of something, and the one in the middle: of no stall */
-    float v[PREDICT_FEW], median;
-    uint32_t n; /* in all */
+    float v[PREDICT_FEW], median; /* 0: there are fewer than PREDICT_FEW_LEAST */
+    uint32_t n;                   /* in all */
 };
 
 struct predict {

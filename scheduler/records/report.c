@@ -103,7 +103,8 @@ static json_t *medians_of(const struct predict_few *f, size_t n)
     json_t *list = json_array();
 
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, f[i].n ? json_real(f[i].median) : json_null());
+        json_array_append_new(list,
+                              f[i].n >= PREDICT_FEW_LEAST ? json_real(f[i].median) : json_null());
     return list;
 }
 

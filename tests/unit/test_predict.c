@@ -426,6 +426,21 @@ static void a_rest_that_is_not_known_is_taken_for_the_nearest(void **state)
     assert_int_equal(predict_after(&p, 2, predict_before(true, 20 * MS), 4 * MS), 4 * MS);
 }
 
+/* Neither of a warm nor of a cold run. */
+static void what_one_stall_said_is_not_believed(void **state)
+{
+    struct predict p = {0};
+    const unsigned before = predict_before(true, 100 * MS);
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        predict_add_after(&p, 1, before, i == 0 ? 500 * MS : 6 * MS);
+        predict_add_over(&p, PREDICT_COLD, 20 * MS, i == 1 ? SH_S(5) : 22 * MS);
+        assert_int_equal(predict_after(&p, 1, before, 5 * MS), (i < 2 ? 5 : 6) * MS);
+        assert_int_equal((int64_t)p.over_ns[PREDICT_COLD].median, (i < 2 ? 0 : 2) * MS);
+    }
+}
+
 /* Copies beside which all but the last layer was computed, or before which memory was opened. */
 static void what_cold_runs_always_take_more_or_less_is_learnt(void **state)
 {
@@ -609,6 +624,7 @@ int main(void)
         cmocka_unit_test(a_slow_time_holds_as_often_as_it_says),
         cmocka_unit_test(what_ran_before_makes_a_run_longer_or_shorter),
         cmocka_unit_test(a_rest_that_is_not_known_is_taken_for_the_nearest),
+        cmocka_unit_test(what_one_stall_said_is_not_believed),
         cmocka_unit_test(what_cold_runs_always_take_more_or_less_is_learnt),
         cmocka_unit_test(a_line_for_people_counts_all_runs_and_says_what_it_predicts_from),
         cmocka_unit_test(what_is_asked_for_is_known_by_its_rate_and_forgotten),
