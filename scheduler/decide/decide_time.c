@@ -83,8 +83,9 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
     if (weights == PREDICT_WARM)
         return end;
     *slack = SH_MAX(*slack, m->cold_slack_ns[weights]);
+    /* What others never needed of theirs was of the copy: it computes as long as a warm one. */
     return SH_MAX(end + m->cold_over_ns[weights],
-                  start_ns + m->tail_ns[predict_bucket(r->batch)]);
+                  start_ns + decide__run_ns(w->in, r->model, r->batch));
 }
 
 int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack, double reserve)
