@@ -168,7 +168,7 @@ void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum s
         start = SH_MAX(start, missing ? arrives_ns : start);
     end = pipelined_end(m, times, start, how == SERVE_WHOLE ? 0 : missing, arrives_ns,
                         x->ns_per_byte);
-    end += x->was_cold ? m->over_ns : 0;
+    end = SH_MAX(end + (x->was_cold ? m->over_ns : 0), start);
     if (s->conf.ends)
         note_begin(s, first, n, end);
     x->compute_ns = pipelined_end(m, times, 0, 0, 0, 0);

@@ -31,7 +31,7 @@ struct serve_model {                       /* the caller sets all but run_ns and
     /* Measured runs, over what they usually take. None: see above. */
     double factors[PREDICT_RING];
     uint32_t n_factors;
-    int64_t over_ns; /* of one that waits for weights */
+    int64_t over_ns; /* of one that waits for weights; may be below 0 */
     int64_t run_ns[SERVE_MAX_BATCH + 1];
     double asked; /* requests a second in this trace */
 };

@@ -130,8 +130,9 @@ static void take_factors(const struct predict *p, double percentile, struct serv
     m->n_factors = best->n;
     /* The larger ones waited for more weights than the scheduler knew of, which happens here, too:
      * they are not to count twice. */
+    m->over_ns = (int64_t)p->over_ns[PREDICT_COLD].median;
     if (p->cold.n)
-        m->over_ns = p->cold.ns[p->cold.order[p->cold.n / 2]];
+        m->over_ns += p->cold.ns[p->cold.order[p->cold.n / 2]];
 }
 
 /* Two layers: what can run before the last weights are there, and what cannot. */

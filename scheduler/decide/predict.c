@@ -340,9 +340,17 @@ void predict_few_add(struct predict_few *f, double v)
 }
 
 void predict_add_over(struct predict *p, enum predict_kind kind, int64_t forecast_ns,
-                      int64_t run_ns)
+                      int64_t run_ns, int64_t now_ns)
 {
     predict_few_add(&p->over_ns[kind], (double)(run_ns - forecast_ns));
+    p->over_at_ns[kind] = now_ns;
+}
+
+int64_t predict_over_ns(const struct predict *p, enum predict_kind kind, int64_t now_ns)
+{
+    const int64_t over = (int64_t)p->over_ns[kind].median;
+
+    return over > 0 && now_ns - p->over_at_ns[kind] > PREDICT_MAX_AGE_NS ? 0 : over;
 }
 
 unsigned predict_before(bool is_other, int64_t rest_ns)

@@ -79,7 +79,8 @@ struct predict {
     int64_t tail_ns[PREDICT_N_BUCKETS]; /* the part of it that remains once all weights are there */
     uint64_t n_runs;
     double stretch[PREDICT_N_KINDS];             /* logarithm of what slow times are stretched by */
-    struct predict_few over_ns[PREDICT_N_KINDS]; /* of runs that wait for weights */
+    struct predict_few over_ns[PREDICT_N_KINDS]; /* of runs that wait for weights ... */
+    int64_t over_at_ns[PREDICT_N_KINDS];         /* ... the last one */
     struct predict_few after_ns[PREDICT_N_BUCKETS][PREDICT_N_BEFORE]; /* of warm runs */
     double asked;     /* samples, with their weights ... */
     int64_t asked_ns; /* ... at this time */
@@ -122,7 +123,10 @@ void predict_add(struct predict *p, uint32_t batch, int64_t run_ns /* > 0 */, in
 void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns);
 /* It was sent as one of that kind, and took run_ns; by bytes and layers alone forecast_ns. */
 void predict_add_over(struct predict *p, enum predict_kind kind, int64_t forecast_ns,
-                      int64_t run_ns);
+                      int64_t run_ns, int64_t now_ns);
+/* What such runs take beyond that; below 0: they take less. What is more is forgotten with age: it
+ * may be why there are no such runs, as whoever is refused teaches nothing. */
+int64_t predict_over_ns(const struct predict *p, enum predict_kind kind, int64_t now_ns);
 /* Did a run stay within what was predicted for a slow one? percentile: above 0, below 100. */
 void predict_judge(struct predict *p, enum predict_kind kind, double percentile, bool held);
 void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,

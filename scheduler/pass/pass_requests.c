@@ -242,7 +242,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
                              .refused_ns = m->refused_ns,
                              .copied_ns = m->copied_ns};
     for (enum predict_kind k = PREDICT_PARTIAL; k < PREDICT_N_KINDS; k++) {
-        x->cold_over_ns[k] = (int64_t)m->predict.over_ns[k].median;
+        x->cold_over_ns[k] = predict_over_ns(&m->predict, k, in->now_ns);
         x->cold_slack_ns[k] = predict_cold_ns(&m->predict, k, m->slo_percentile, in->now_ns);
     }
     predict_runs(times, last, m->slo_percentile, in->now_ns, t);

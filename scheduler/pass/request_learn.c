@@ -80,7 +80,7 @@ void requests__learn(struct exec *e, const struct run *run, const struct msg_run
         predict_add_cold(&run->model->predict, run->batch,
                          run->kind != PREDICT_WARM ? all - run->predicted_ns : 0, now);
     if (m->cold && run->kind != PREDICT_WARM)
-        predict_add_over(&run->model->predict, run->kind, run->forecast_ns, judged);
+        predict_add_over(&run->model->predict, run->kind, run->forecast_ns, judged, now);
 }
 
 void requests__charge(struct sched *s, const struct run *run, int64_t gpu_ns)

@@ -435,7 +435,7 @@ static void what_one_stall_said_is_not_believed(void **state)
     (void)state;
     for (int i = 0; i < 20; i++) {
         predict_add_after(&p, 1, before, i == 0 ? 500 * MS : 6 * MS);
-        predict_add_over(&p, PREDICT_COLD, 20 * MS, i == 1 ? SH_S(5) : 22 * MS);
+        predict_add_over(&p, PREDICT_COLD, 20 * MS, i == 1 ? SH_S(5) : 22 * MS, MS);
         assert_int_equal(predict_after(&p, 1, before, 5 * MS), (i < 2 ? 5 : 6) * MS);
         assert_int_equal((int64_t)p.over_ns[PREDICT_COLD].median, (i < 2 ? 0 : 2) * MS);
     }
@@ -453,12 +453,17 @@ static void what_cold_runs_always_take_more_or_less_is_learnt(void **state)
         for (int n = 0; n < 60; n++) {
             const int64_t took = (20 + OVER_MS[i]) * MS;
 
-            predict_add_over(&p, PREDICT_COLD, 20 * MS,
-                             n % 20 == 5 ? 900 * MS : took); /* a stall */
+            predict_add_over(&p, PREDICT_COLD, 20 * MS, n % 20 == 5 ? 900 * MS : took,
+                             MS); /* a stall */
         }
         assert_true(fabs((double)p.over_ns[PREDICT_COLD].median - (double)(OVER_MS[i] * MS)) <
                     .01 * MS);
         assert_true(p.over_ns[PREDICT_PARTIAL].n == 0);
+        assert_true(predict_over_ns(&p, PREDICT_COLD, MS) ==
+                    (int64_t)p.over_ns[PREDICT_COLD].median);
+        /* What keeps others out is forgotten. */
+        assert_int_equal(predict_over_ns(&p, PREDICT_COLD, 2 * MS + PREDICT_MAX_AGE_NS),
+                         OVER_MS[i] > 0 ? 0 : (int64_t)p.over_ns[PREDICT_COLD].median);
     }
 }
 
