@@ -228,10 +228,11 @@ int peers_claim(struct peers *s, struct peer_conn *c, const struct api_who *who,
 
     if (who->role == ROLE_ADMIN) /* they must always get in */
         max = 0;
-    sh_strlcpy(c->key_id, who->key_id, sizeof(c->key_id));
     /* The key of a connection changes only by its own thread. */
-    if (c->is_known && (max == 0 || (c->key && strcmp(c->key->id, who->key_id) == 0)))
+    if (c->is_known && (max == 0 || (c->key && strcmp(c->key->id, who->key_id) == 0))) {
+        sh_strlcpy(c->key_id, who->key_id, sizeof(c->key_id));
         return SH_OK;
+    }
     pthread_mutex_lock(&s->lock);
     peers_drop(s, &c->key);
     if (max > 0)
@@ -242,6 +243,8 @@ int peers_claim(struct peers *s, struct peer_conn *c, const struct api_who *who,
         enlist(c);
     }
     pthread_mutex_unlock(&s->lock);
+    if (!rc) /* of one that is over its quota the connection is not known */
+        sh_strlcpy(c->key_id, who->key_id, sizeof(c->key_id));
     if (rc == SH_E_QUOTA)
         return SH_FAIL(err, rc,
                        "key %s has %" PRId64 " open connections, the most allowed "

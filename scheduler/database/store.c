@@ -31,7 +31,8 @@ const char *store__f64(struct store_num *n, double v)
 
 /* The server's clock may be stepped, or be another server's. Forwards: the lease is free too early,
  * and its holder hears of that. Backwards: it would be free too late. So one that ends a second
- * later than it could have been renewed for is free. A holder that lives renews it before. */
+ * later than it could have been renewed for is free. A holder that lives may renew it before, else
+ * it loses it, and another leads: what it has under way is fenced by the epoch. */
 static const struct db_stmt LEASE_ACQUIRE = {
     "lease_acquire",
     "INSERT INTO lease (name, holder, epoch, expires_at, ttl_ms, options)"
