@@ -94,7 +94,7 @@ uses_shunt            :=
 uses_shunt-api        := $(BUILD)/gen/inference.pb-c.o
 uses_shunt-scheduler  :=
 uses_shunt-executor   := $(BUILD)/runtime/group.o $(BUILD)/runtime/model/kept.o $(device)
-uses_shunt-worker     := $(model) $(device)
+uses_shunt-worker     := $(BUILD)/runtime/group.o $(model) $(device)
 uses_shunt-import     := $(model)
 uses_shunt-run       := $(BUILD)/runtime/group.o $(model) $(device)
 uses_shunt-simulate   := $(addprefix $(BUILD)/,simulate/main.o libsimulate.a libscheduler.a) # benches use more of it
@@ -118,7 +118,7 @@ db_uses   = $(addprefix $(BUILD)/,$(call db_line,uses,$(1)))
 
 $(common): $(call obj,common)
 $(model): $(call obj,runtime/model) $(BUILD)/gen/onnx.pb-c.o
-$(device): $(call obj,runtime/device)
+$(device): $(call obj,runtime/device runtime/pack)
 $(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-api))) $(uses_shunt-api)
 $(BUILD)/libscheduler.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-scheduler)))
 $(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,$(parts_shunt)))
@@ -167,7 +167,10 @@ $(filter-out $(LAB_OWN),$(LAB)): $(BUILD)/lab/%: $(BUILD)/bin/%
 	$(Q)mkdir -p $(@D)
 	$(Q)ln -f $< $@
 
-dev_common := $(addprefix $(BUILD)/runtime/device/,op.o lane.o prepared.o)
+dev_common := $(addprefix $(BUILD)/runtime/device/,op.o lane.o prepared.o) $(BUILD)/runtime/pack/pack.o
+
+# At every registration, of all weights.
+$(call obj,runtime/pack): CFLAGS += -O3
 
 # Loops of our own: worth vectorising.
 $(call obj,runtime/device/cpu): CFLAGS += -O3
@@ -401,6 +404,8 @@ bench: $(BUILD)/bench/group $(BUILD)/bench/residency $(LAB) $(PLUGINS) ## switch
 
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/runtime/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/pack: $(BUILD)/bench/pack.o $(device) $(common)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS) -ldl
 $(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(replaces) $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/pass: $(addprefix $(BUILD)/bench/,pass.o pass_jobs.o pass_leader.o) $(BUILD)/libsimulate.a $(BUILD)/libscheduler.a $(common)
@@ -414,7 +419,7 @@ $(BUILD)/bench/arrivals: $(BUILD)/bench/arrivals.o
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 
-BENCHES := $(addprefix $(BUILD)/bench/,group residency pass replay wire arrivals http)
+BENCHES := $(addprefix $(BUILD)/bench/,group pack residency pass replay wire arrivals http)
 benches: $(BENCHES) ## the programs of all measurements
 	@:
 

@@ -140,6 +140,11 @@ enum msg_job_phase { /* an executor's report on a job */
                      MSG_JOB_SUSPENDED /* stopped with a checkpoint, as the scheduler asked */
 };
 enum msg_job_how { MSG_JOB_HOW_CANCEL, MSG_JOB_HOW_SUSPEND };
+enum msg_pack { /* of an image that is made (runtime/pack/pack.h) */
+                MSG_PACK_NEVER,
+                MSG_PACK_ALWAYS, /* if that makes it smaller */
+                MSG_PACK_GAINS   /* if a run for which all of it is copied ends sooner */
+};
 enum msg_run_memory { /* memory of a run; all but the first are for tests/lab/ */
                       MSG_RUN_ARENA,
                       MSG_RUN_MAP_ANEW, /* the arena, mapped anew. fds: dev_mem_export */

@@ -238,15 +238,34 @@ static int listen_to_apis(struct exec *x, struct sh_err *err)
     return data_new(&c, x->loop, x->slabs, &x->data, err);
 }
 
+static int choose_packing(const struct exec *x, enum msg_pack *out, struct sh_err *err)
+{
+    const char *how = x->conf->pack_images;
+    int rc = SH_OK;
+
+    if (strcmp(how, "auto") == 0)
+        *out = dev_mem_is_queued(x->mem) ? MSG_PACK_GAINS : MSG_PACK_NEVER;
+    else if (strcmp(how, "on") == 0)
+        *out = MSG_PACK_ALWAYS;
+    else if (strcmp(how, "off") == 0)
+        *out = MSG_PACK_NEVER;
+    else
+        rc = SH_FAIL(err, SH_E_INVALID, "pack-images must be auto, on or off, not \"%s\"", how);
+    return rc;
+}
+
 static int start_models(struct exec *x, struct sh_err *err)
 {
     const struct store_users users = route_of_models(x);
+    enum msg_pack packs = MSG_PACK_NEVER;
+    int rc = choose_packing(x, &packs, err);
     const struct store_env env = {.executor = x->conf->name,
                                   .host_bytes = x->conf->model_host_bytes,
                                   .max_shapes = x->conf->model_shapes,
                                   .max_versions = x->conf->max_versions,
                                   .max_all_shapes = x->conf->max_shapes,
                                   .renew_s = x->conf->keep_renew_s,
+                                  .packs = packs,
                                   .hooks = x->hooks ? &x->hooks->models : NULL,
                                   .loop = x->loop,
                                   .link_keys = x->link_keys,
@@ -258,7 +277,7 @@ static int start_models(struct exec *x, struct sh_err *err)
                                   .up = &x->report.uplink,
                                   .kept = &x->kept};
 
-    return store_new(&env, &users, &x->store, err);
+    return rc ? rc : store_new(&env, &users, &x->store, err);
 }
 
 static int start_runs(struct exec *x, struct sh_err *err)

@@ -48,6 +48,10 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_BYTES(struct exec_conf, model_host_bytes, "model-host-bytes", "0", 0, 1e15, 0,
                  "host memory for images of models and compiled programs, bytes; one tenant may "
                  "use half of it; 0 = half of the host's memory"),
+    SH_OPT_STR(
+        struct exec_conf, pack_images, "pack-images", "auto", 0,
+        "keep weights packed in host memory, without loss, and unpack them on the device: "
+        "on, off, or auto = where a run for which all of them are copied ends sooner (cuda)"),
     SH_OPT_INT(struct exec_conf, model_shapes, "model-shapes", 64, 1, 256, 0,
                "shapes compiled at a time for a version with open sizes (length, height, width); "
                "the least recently used are evicted"),

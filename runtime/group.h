@@ -1,8 +1,11 @@
 /* group.h - the exact optimum of the grouping problem (PipeSwitch, OSDI'20, section 4.2).
  *
  * There are n layers in order; layer i has copy_ns[i] (its missing bytes times beta; 0: resident)
- * and compute_ns[i]. A grouping cuts them into consecutive groups. A group costs alpha_ns once and
- * travels in one copy; its computation starts when it and all groups before it have arrived. The
+ * and compute_ns[i], which includes unpacking it where it travels packed: the stream that computes
+ * does that, as the first thing once the layer's group has arrived, so of the three stages the last
+ * two follow each other in one order. A grouping cuts them into consecutive groups. A group costs
+ * alpha_ns once and travels in one copy; its computation starts when it and all groups before it
+ * have arrived. The
  * earliest finish is found by bisection over the makespan with a greedy test, in O(n log T), and is
  * exact for integer times: groups g = 1..k that end at layers e_g satisfy  g alpha + T(e_g) <= D -
  * C(n) + C(e_{g-1}).

@@ -3,7 +3,8 @@
 
 From the executor's dispatch to the result in host memory, beside what the copy of the weights alone
 takes (bytes over the link's measured rate) and what the model takes when it is resident and nothing
-else runs. --timeline prints the events of one switch.
+else runs. The same with weights that are not packed, which must give the same bits. --timeline prints
+the events of one switch.
 """
 import sys
 
@@ -12,9 +13,10 @@ import part
 from rows import row
 
 
-def measure(case, runs, log):
+def measure(case, runs, log, packed=True):
     model, precision = case["model"], case["precision"]
-    with Lab("--debug-cold", log=log) as lab:
+    what = "cold" if packed else "cold-unpacked"
+    with Lab("--debug-cold", "--pack-images=" + ("auto" if packed else "off"), log=log) as lab:
         lab.load(1, model, precision)
         for _ in range(5):
             lab.run(1)
@@ -22,15 +24,17 @@ def measure(case, runs, log):
         lab.train(1, trainee(model), train_precision(precision))
         got = lab.runs(1, runs)
         latency, rate = lab.link()
-        copy_ms = 1e3 * (latency + lab.image_bytes(1) / rate)
+        link_bytes = lab.d.states[1].link_bytes
+        copy_ms = 1e3 * (latency + link_bytes / rate)
+        out = lab.answer(1)
         lab.d.rest(0.2)
-        return [
-            row("cold", "shunt", case, [g["total_ms"] for g in got], copy_ms=round(copy_ms, 4),
+        return out, [
+            row(what, "shunt", case, [g["total_ms"] for g in got], copy_ms=round(copy_ms, 4),
                 copy_measured_ms=[round(g["copy_ms"], 4) for g in got],
                 compute_ms=[round(g["compute_ms"], 4) for g in got],
-                image_bytes=lab.image_bytes(1), link_gb_per_s=round(rate / 1e9, 2),
+                image_bytes=lab.image_bytes(1), link_bytes=link_bytes, link_gb_per_s=round(rate / 1e9, 2),
                 timeline_ms=(timelines(lab.events()) or [[]])[-1]),
-            row("cold-no-training", "shunt", case, alone, copy_ms=round(copy_ms, 4))]
+            row(what + "-no-training", "shunt", case, alone, copy_ms=round(copy_ms, 4))]
 
 
 def main():
@@ -40,10 +44,13 @@ def main():
     args = p.parse_args()
 
     def one(case):
-        rows = measure(case, args.runs, "debug" if args.timeline else "info")
+        log = "debug" if args.timeline else "info"
+        out, rows = measure(case, args.runs, log)
         if args.timeline:
             print_timeline(rows[0]["timeline_ms"])
-        return rows
+        same, plain = measure(case, args.runs, log, packed=False)
+        rows[0]["same_bits"] = out == same
+        return rows + plain
     return part.collect(args, "cold", "shunt", one)
 
 

@@ -198,6 +198,12 @@ class Lab:
         return {"total_ms": r.total_ns / 1e6, "copy_ms": r.copy_ns / 1e6,
                 "compute_ms": r.compute_ns / 1e6, "queue_ms": r.queue_ns / 1e6}
 
+    def answer(self, version):
+        """Bytes of the first output."""
+        r, out = self.d.result(self.send(version))
+        assert r.rc == 0, r
+        return out[0][0]
+
     def runs(self, version, n):
         """Of n requests, each long after the one before, so that training runs again; some before
         them do not count."""

@@ -296,21 +296,23 @@ size_t space_offset(const struct space_range *r)
 
 /* ------------------------------------------------------------------ images */
 
-/* The image does not fill its last block: the rest of it must not stay another tenant's under the
- * tag of this one. */
+/* The image does not fill its last blocks: the rest of them must not stay another tenant's under
+ * the tag of this one. */
 static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t image_bytes,
                       uint32_t tag, struct sh_err *err)
 {
     size_t from = (size_t)p->range.first * DEV_BLOCK + (size_t)image_bytes;
     size_t to = (size_t)(p->range.first + p->range.n) * DEV_BLOCK;
-    uint32_t was;
+    bool is_foreign = false;
 
     if (p->had_blocks == p->range.n || from >= to)
         return SH_OK;
-    was = arena_seg_at(residency_arena(s->res), p->range.first + p->range.n - 1).tag;
-    if (was == tag || was == ARENA_CLEAN || was == ARENA_SCRUBBING)
-        return SH_OK;
-    return zero_bytes(s, from, to - from, err);
+    for (size_t at = from / DEV_BLOCK; at < to / DEV_BLOCK && !is_foreign; at++) {
+        const uint32_t was = arena_seg_at(residency_arena(s->res), (uint32_t)at).tag;
+
+        is_foreign = was != tag && was != ARENA_CLEAN && was != ARENA_SCRUBBING;
+    }
+    return is_foreign ? zero_bytes(s, from, to - from, err) : SH_OK;
 }
 
 /* True: the head is on its way. Its old blocks may be somebody else's already, or soon. */

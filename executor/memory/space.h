@@ -54,7 +54,8 @@ uint64_t space_n_evicted(const struct space *s); /* how often images have lost b
 bool space_is_clean(const struct space *s, const struct space_range *r);
 size_t space_offset(const struct space_range *r); /* bytes in the arena */
 
-/* Gives the whole image a place and tells how many of its bytes are there already. A head that lies
+/* Gives the whole image a place and tells how many of its bytes are there already. image_bytes: may
+ * end some blocks before the range does, which belong to it all the same. A head that lies
  * elsewhere is moved [enqueue], and *out says so (tx_load_begin). The image must not be pinned or
  * on its way unless it is whole. Fails: SH_E_DEVMEM, or as the device. */
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,

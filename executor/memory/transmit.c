@@ -297,6 +297,48 @@ static uint64_t layer_missing(const struct tx_image *im, uint32_t i, uint64_t re
     return to > from ? to - from : 0;
 }
 
+uint64_t tx_link_bytes(const struct tx_image *im, uint64_t device_bytes)
+{
+    uint64_t link = 0;
+
+    if (!im->device_ends)
+        return SH_MIN(device_bytes, im->bytes);
+    for (uint32_t i = 0; i < im->n_layers && im->device_ends[i] <= device_bytes; i++)
+        link = im->layer_ends[i];
+    return link;
+}
+
+/* The head that has the first `link` bytes. */
+static uint64_t device_bytes_of(const struct tx_image *im, uint64_t link)
+{
+    uint32_t i = 0;
+
+    if (!im->device_ends || link == 0)
+        return link;
+    while (i + 1 < im->n_layers && im->layer_ends[i] < link)
+        i++;
+    return im->device_ends[i];
+}
+
+/* To unpack layer i, all of it. */
+static double unpack_ns(const struct tx_image *im, uint32_t i)
+{
+    const uint64_t from = im->device_ends && i ? im->device_ends[i - 1] : 0;
+
+    return im->device_ends ? (double)(im->device_ends[i] - from) * im->unpack_ns_per_byte : 0;
+}
+
+/* What layers take once they have arrived. *out: OWNED, free(); NULL: no memory. */
+static double *with_unpacking(const struct tx_image *im, const uint64_t *missing,
+                              const double *layer_ns)
+{
+    double *ns = calloc((size_t)im->n_layers + 1, sizeof(*ns));
+
+    for (uint32_t i = 0; ns && i < im->n_layers; i++)
+        ns[i] = layer_ns[i] + (missing[i] ? unpack_ns(im, i) : 0);
+    return ns;
+}
+
 uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const double *layer_ns)
 {
     double computed = 0, keep = 0;
@@ -308,7 +350,7 @@ uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const doub
         keep = SH_MAX(keep, (double)im->layer_ends[j] - hidden);
         computed += layer_ns ? layer_ns[j] : 0;
     }
-    return SH_MIN((uint64_t)SH_MAX(keep, 0.0), im->bytes);
+    return device_bytes_of(im, SH_MIN((uint64_t)SH_MAX(keep, 0.0), im->bytes));
 }
 
 double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *layer_ns)
@@ -316,17 +358,20 @@ double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *l
     uint64_t *missing = calloc((size_t)im->n_layers + 1, sizeof(*missing));
     int64_t *copy = calloc((size_t)im->n_layers + 1, sizeof(*copy));
     struct group_plan plan = {0};
-    double tail = 0;
+    double tail = 0, *ns = NULL;
 
     for (uint32_t i = 0; i < im->n_layers; i++) {
-        tail += layer_ns[i]; /* all of it, if the grouping cannot be found */
+        tail += layer_ns[i] + unpack_ns(im, i); /* all of it, if the grouping cannot be found */
         if (missing)
             missing[i] = layer_missing(im, i, 0);
     }
-    if (missing && copy && im->n_layers &&
-        !solve(t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, copy, &plan, NULL))
+    if (missing)
+        ns = with_unpacking(im, missing, layer_ns);
+    if (ns && copy && im->n_layers &&
+        !solve(t->alpha_ns, t->beta_ns, missing, ns, im->n_layers, copy, &plan, NULL))
         tail = SH_MIN(tail, (double)plan.finish_ns - t->beta_ns * (double)im->bytes);
     group_plan_fini(&plan);
+    free(ns);
     free(copy);
     free(missing);
     return SH_MAX(tail, 0.0);
@@ -403,7 +448,7 @@ static int send_group(struct tx *t, struct tx_image *im, uint64_t *n, struct sh_
         im->n_logged++;
         return SH_OK;
     }
-    rc = tx_in(t, TX_WEIGHTS, im->off + from, im->host + from, *n, err);
+    rc = tx_in(t, TX_WEIGHTS, im->off + im->shift + from, im->host + from, *n, err);
     if (!rc)
         rc = tx_ticket(t, TX_LANE_IN, g->ticket_slot, g->ticket_value, err);
     if (!rc && (sh_log_get_level() >= SH_LOG_DEBUG || sh_trace_is_detailed()))
@@ -422,17 +467,21 @@ static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, con
                        struct sh_err *err)
 {
     uint64_t *missing = calloc(im->n_layers, sizeof(*missing));
+    double *ns = NULL;
     uint32_t *ends = NULL, n = 0;
     int rc;
 
-    if (!missing)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
-    for (uint32_t i = 0; i < im->n_layers; i++)
+    for (uint32_t i = 0; missing && i < im->n_layers; i++)
         missing[i] = layer_missing(im, i, resident);
-    if (t->group)
+    if (missing)
+        ns = with_unpacking(im, missing, layer_ns);
+    if (!ns)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
+    else if (t->group)
         rc = t->group(t->group_arg, missing, im->n_layers, &ends, &n, err);
     else
-        rc = tx_group(t->alpha_ns, beta_of(t, im), missing, layer_ns, im->n_layers, &ends, &n, err);
+        rc = tx_group(t->alpha_ns, beta_of(t, im), missing, ns, im->n_layers, &ends, &n, err);
+    free(ns);
     free(missing);
     if (rc)
         return rc;
@@ -488,19 +537,20 @@ static bool next_is_there(const struct tx_image *im)
 int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
                   const double *layer_ns, struct sh_err *err)
 {
+    const uint64_t resident = tx_link_bytes(im, place->resident);
     uint32_t head_value = im->value + 1;
     uint64_t n = 0;
     int rc;
 
     im->off = place->off;
-    im->sent_bytes = place->resident;
+    im->sent_bytes = resident;
     im->sent_ns = sh_clock_ns();
     im->is_alone = !place->moved && t->busy_until_ns <= (double)im->sent_ns && im->lacks == 0;
-    im->copied_bytes = im->bytes - place->resident;
+    im->copied_bytes = im->bytes - resident;
     im->n_logged = im->n_sent = 0;
-    rc = plan_groups(t, im, place->resident, layer_ns, err);
+    rc = plan_groups(t, im, resident, layer_ns, err);
     if (!rc)
-        number_groups(t, im, place->resident, place->moved);
+        number_groups(t, im, resident, place->moved);
     if (!rc && place->moved)
         rc = tx_ticket(t, TX_LANE_IN, im->slot, head_value, err);
     while (!rc && n == 0 && next_is_there(im))

@@ -4,6 +4,11 @@
  * Lane 1 carries state out. Each ticket slot belongs to one image (or to one worker's checkpoints),
  * so that forcing the tickets of a stuck switch releases nobody else.
  *
+ * A packed image (runtime/pack/pack.h) is sent as it lies in host memory, to the end of its range
+ * on the device, where a worker unpacks it towards the beginning: layer by layer in order, none
+ * reaches what is still packed. What is counted in "bytes" of an image is what goes over the link;
+ * tx_link_bytes() tells how much that is of its first bytes on the device.
+ *
  * While an image is being sent it keeps the list of its groups. A run that comes meanwhile waits
  * for their tickets, and nothing is copied twice.
  *
@@ -71,14 +76,17 @@ struct tx_image {
     uint64_t lacks;           /* so many of the last bytes are not in host memory yet ... */
     double lacks_ns_per_byte; /* ... and come at this rate */
     uint32_t n_layers;
-    const uint64_t *layer_ends; /* BORROWED: u64[n_layers], ascending, the last one = bytes */
+    const uint64_t *layer_ends;  /* BORROWED: u64[n_layers], ascending, the last one = bytes */
+    const uint64_t *device_ends; /* BORROWED: of a packed image, ends of layers on the device */
+    uint64_t shift;              /* where its first packed byte would lie in its range */
+    double unpack_ns_per_byte;   /* of what is written; 0: it is not packed */
     /* kept by transmit.c */
     uint32_t value;           /* last ticket value used */
     struct msg_group *groups; /* OWNED; set while groups are on their way */
     uint32_t n_groups;
     uint32_t n_sent;             /* groups enqueued */
     size_t off;                  /* its place, bytes in the arena */
-    uint64_t sent_bytes;         /* on the device or on their way */
+    uint64_t sent_bytes;         /* over the link: on the device or on their way */
     int64_t sent_ns, arrived_ns; /* of the last tx_load_begin */
     int64_t predicted_ns;        /* when the last group should arrive, relative to sent_ns */
     int64_t expected_ns;   /* the same plus what was on the lane before; set when it is sent */
@@ -115,12 +123,13 @@ int tx_load_mark(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, s
 bool tx_load_is_last(const struct tx *t, const struct tx_image *im);
 bool tx_load_waits(const struct tx_image *im); /* for groups that host memory lacks */
 bool tx_image_busy(const struct tx_image *im);
+uint64_t tx_link_bytes(const struct tx_image *im, uint64_t device_bytes);
 void tx_image_arrived(struct tx *t, struct tx_image *im); /* call it from fn */
 /* Raises the tickets of all copies that are under way or still due. Waiters go on, with garbage. */
 void tx_image_force(struct tx *t, struct tx_image *im);
 void tx_image_fini(struct tx_image *im);
-/* Size in bytes of the smallest head that hides the copy of the rest, so that a run with these
- * layer times is not delayed. It need not end with a layer or a block. */
+/* Size in bytes, on the device, of the smallest head that hides the copy of the rest, so that a run
+ * with these layer times is not delayed. It need not end with a layer or a block. */
 uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const double *layer_ns);
 
 /* The time that a run with these layer times still takes when the last byte of the image arrives,
@@ -128,7 +137,8 @@ uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const doub
 double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *layer_ns);
 
 /* Pure. Cuts the layers into groups so that a run ends soonest. missing[i]: bytes of layer i to
- * copy; n > 0. *ends: OWNED, free(); the layer behind the last one of each group. */
+ * copy; n > 0. layer_ns: what each takes once its group has arrived, unpacking included. *ends:
+ * OWNED, free(); the layer behind the last one of each group. */
 int tx_group(double alpha_ns, double beta_ns, const uint64_t *missing, const double *layer_ns,
              uint32_t n, uint32_t **ends, uint32_t *n_ends, struct sh_err *err);
 

@@ -4,7 +4,7 @@
  *                                                                          [model_bring_ahead]
  *   AHEAD -> GIVEN_UP         training needs the memory                    [store_drop_ahead]
  *   AHEAD, GIVEN_UP -> NONE   all of it is there, or something else is to be done: what has come
- *                             stays                                        [on_group]
+ *                             stays, unless it is packed                   [on_group]
  *   AHEAD, GIVEN_UP -> ASKED  a run or a request wants it                  [model__place]
  *
  * Each group has a mark behind it, and the next one is sent when that comes back. So whoever comes
@@ -13,6 +13,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/models/model_int.h"
+#include "executor/models/packed.h"
 
 static struct tx *tx_of(const struct model *m)
 {
@@ -48,15 +49,18 @@ static void count_ahead(const struct model *m, uint64_t bytes, const char *outco
 
 static void stop_coming(struct model *m)
 {
-    const uint64_t sent = m->tx.sent_bytes;
+    /* Packed layers lie at the end of the range, which has to be whole for them. */
+    const uint64_t stays = m->link_ends ? m->at.resident : m->tx.sent_bytes;
+    const uint64_t gone = model_link_bytes(m, stays);
 
     m->rest = MODEL_REST_NONE;
-    count_ahead(m, sent - m->at.resident, "brought");
-    count_ahead(m, m->image_bytes - sent, "given_up");
+    count_ahead(m, model_link_bytes(m, m->at.resident) - gone, "brought");
+    count_ahead(m, gone, "given_up");
     tx_image_fini(&m->tx);
+    packed__forget(m);
     model_unpin(m);
     residency_forget(space_residency(store__env(m->store)->space), m->res,
-                     (uint32_t)(sent / DEV_BLOCK));
+                     (uint32_t)(stays / DEV_BLOCK));
     store_tell_place(m);
 }
 
@@ -83,7 +87,7 @@ static void on_group(void *arg)
         return; /* somebody else has sent the rest */
     if (!tx_load_waits(&m->tx)) {
         m->rest = MODEL_REST_NONE;
-        count_ahead(m, m->image_bytes - m->at.resident, "brought");
+        count_ahead(m, model_link_bytes(m, m->at.resident), "brought");
         model__arrived(m);
         store_tell_place(m);
         return;
@@ -99,7 +103,7 @@ static void on_group(void *arg)
 static bool place_ahead(struct model *m, bool may_evict_stale)
 {
     struct space *space = store__env(m->store)->space;
-    const uint64_t bytes = m->image_bytes - model_resident_bytes(m);
+    const uint64_t bytes = m->room_bytes - model_resident_bytes(m);
     uint64_t hit;
 
     if (may_evict_stale && !space_has_spare(space, bytes))

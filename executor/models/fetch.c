@@ -249,7 +249,7 @@ static const char *read_image_at(const struct model *m, uint64_t at, uint64_t of
     const size_t before = off < at ? (size_t)SH_MIN((uint64_t)*n, at - off) : 0;
     int fd;
 
-    *n = (size_t)SH_MIN((uint64_t)*n, at + m->image_bytes - off);
+    *n = (size_t)SH_MIN((uint64_t)*n, at + m->link_bytes - off);
     if (!before)
         return (const char *)m->image.base + (off - at);
     fd = kept_dir_open(&m->kept);
@@ -276,7 +276,7 @@ void fetch_answer(struct store *s, struct sh_wire *w, const struct msg_image_get
     if (m) {
         about = keep_about(m, batches);
         at = kept_image_at(&about);
-        p->total = at + m->image_bytes;
+        p->total = at + m->link_bytes;
         p->bytes.len = (size_t)SH_MIN((uint64_t)get->bytes, PIECE);
         if (get->off < p->total)
             p->bytes.data = read_image_at(m, at, get->off, &p->bytes.len, head);

@@ -14,6 +14,7 @@ struct kept_about keep_about(const struct model *m, uint32_t batches[static MODE
         batches[i] = m->batches[i].batch;
     return (struct kept_about){.image_bytes = m->image_bytes,
                                .layer_ends = m->layer_ends,
+                               .link_ends = m->link_ends,
                                .n_layers = m->n_layers,
                                .batches = batches,
                                .n_batches = m->n_batches};

@@ -248,7 +248,8 @@ static int map_image(struct writing *w, int image, struct sh_err *err)
 
     if (own < 0)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not keep the image of a model");
-    rc = sh_shm_map(own, SH_MAX((size_t)w->about.image_bytes, (size_t)1), false, &w->image, err);
+    rc = sh_shm_map(own, SH_MAX((size_t)kept_stored_bytes(&w->about), (size_t)1), false, &w->image,
+                    err);
     if (rc)
         close(own);
     return rc;

@@ -34,7 +34,8 @@ int loading_name(struct model *m, const char *identity, struct sh_err *err)
     kept_dir_drop(&m->kept);
     if (m->handle < 0) /* of an evaluation: it comes once */
         return SH_OK;
-    snprintf(what, sizeof(what), "precision=%.16s max_batch=%u", m->precision, m->max_batch);
+    snprintf(what, sizeof(what), "precision=%.16s max_batch=%u%s", m->precision, m->max_batch,
+             store__env(m->store)->packs == MSG_PACK_NEVER ? "" : " packed");
     return kept_dir_name(store__env(m->store)->kept, m->tenant, m->package, what, identity,
                          &m->kept, err);
 }

@@ -6,6 +6,7 @@
 #include "common/units.h"
 #include "executor/models/fetch.h"
 #include "executor/models/model_int.h"
+#include "executor/models/packed.h"
 #include "executor/models/seen.h"
 #include "executor/models/tier.h"
 
@@ -31,10 +32,11 @@ void model__drop_tables(struct model *m)
     sh_shm_fini(&m->image);
     tx_image_fini(&m->tx);
     free(m->layer_ends);
+    free(m->link_ends);
     free(m->batches);
     free(m->layer_ns);
     free(m->input_offs);
-    m->layer_ends = NULL;
+    m->layer_ends = m->link_ends = NULL;
     m->batches = NULL;
     m->layer_ns = NULL;
     m->input_offs = NULL;
@@ -163,7 +165,9 @@ static int read_model_tables(struct model *m, const struct msg_wk_model_done *d,
         rc = copy_blob(d->layer_ns, &m->layer_ns, err);
     if (!rc)
         rc = shapes__read_sizes(d->sizes, &m->sizes, err);
-    return rc ? rc : check_tables(m, err);
+    if (!rc)
+        rc = check_tables(m, err);
+    return rc ? rc : packed__read(m, d->link_ends, err);
 }
 
 static int take_image(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
@@ -173,11 +177,11 @@ static int take_image(struct model *m, const struct msg_wk_model_done *d, int *f
     int fd, rc;
 
     if (n_fds == 0 && d->was_kept && m->kept_fd >= 0)
-        return sh_shm_map_file(m->kept_fd, d->image_at, (size_t)m->image_bytes, &m->image, err);
+        return sh_shm_map_file(m->kept_fd, d->image_at, (size_t)m->link_bytes, &m->image, err);
     if (n_fds != 1)
         return SH_FAIL(err, SH_E_PROTO, "a built model came without its image");
     fd = fds[0];
-    rc = sh_shm_map(fd, (size_t)SH_MAX(m->image_bytes, (uint64_t)1), false, &m->image, err);
+    rc = sh_shm_map(fd, (size_t)SH_MAX(m->link_bytes, (uint64_t)1), false, &m->image, err);
     if (rc)
         return rc;
     fds[0] = -1;
@@ -191,8 +195,8 @@ static int take_image(struct model *m, const struct msg_wk_model_done *d, int *f
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
 {
     const struct store_env *env = store__env(m->store);
-    uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
-    int rc = dev_check_fits(dev_mem_bytes(env->mem), m->image_bytes, ws,
+    uint64_t need = SH_ALIGN_UP(m->room_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
+    int rc = dev_check_fits(dev_mem_bytes(env->mem), m->room_bytes, ws,
                             m->batches[m->n_batches - 1].batch, false, err);
 
     if (!rc)
@@ -214,11 +218,8 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
         rc = take_image(m, d, fds, n_fds, err);
     if (rc)
         goto fail;
-    m->tx = (struct tx_image){.host = m->image.base,
-                              .bytes = m->image_bytes,
-                              .n_layers = m->n_layers,
-                              .layer_ends = m->layer_ends};
-    im.n_blocks = (uint32_t)((m->image_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+    m->tx = packed__tx(m);
+    im.n_blocks = (uint32_t)((m->room_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
     im.keep_blocks =
         (uint32_t)((tx_keep_bytes(env->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) / DEV_BLOCK);
     rc = residency_add(space_residency(env->space), &im, &m->res, err);
@@ -298,7 +299,7 @@ uint64_t model_resident_bytes(const struct model *m)
     if (!m->has_image || m->is_broken)
         return 0;
     held = (uint64_t)residency_held(residency_of(m), m->res) * DEV_BLOCK;
-    return SH_MIN(held, m->image_bytes);
+    return packed__usable(m, SH_MIN(held, m->image_bytes));
 }
 
 /* What a pin holds cannot be given up: until the last one goes the image is there, with who knows
@@ -310,6 +311,7 @@ static void forget_lost_image(struct model *m)
     if (!m->is_lost || residency_pins(res, m->res))
         return;
     m->is_lost = m->is_broken = false;
+    packed__forget(m);
     residency_forget(res, m->res, 0);
 }
 
@@ -366,19 +368,23 @@ void model__give_up_copy(struct model *m)
 int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
 {
     const uint64_t held = model_resident_bytes(m);
-    int rc;
+    int rc = SH_OK;
 
     *hit_out = m->image_bytes;
     ask_mark(m);
     if (m->is_broken)
         return SH_FAIL(err, SH_E_UNAVAILABLE, "the model's memory is being recovered; try again");
+    rc = packed__settle(m, err);
+    if (rc)
+        return rc;
     if (tx_image_busy(&m->tx)) {
         if (m->rest != MODEL_REST_NONE)
             m->rest = MODEL_REST_ASKED;
         residency_touch(residency_of(m), m->res, sh_clock_ns());
         return SH_OK;
     }
-    rc = held < m->image_bytes ? tier_bring(m, held, may_evict, err) : SH_OK;
+    if (held < m->image_bytes)
+        rc = tier_bring(m, held, may_evict, err);
     if (!rc)
         rc = space_place(store__env(m->store)->space, m->res, m->image_bytes, may_evict, &m->at,
                          err);
@@ -404,6 +410,7 @@ int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err 
     if (!m->is_placed)
         return SH_OK;
     m->is_placed = false;
+    packed__send(m);
     rc = tx_load_begin(store__env(m->store)->tx, &m->tx, &m->at, layer_ns, err);
     m->rest = rc ? MODEL_REST_NONE : MODEL_REST_ASKED;
     if (rc)

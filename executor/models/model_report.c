@@ -56,6 +56,7 @@ static void report_version(const struct model *m)
                                  .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
                                  .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
                                  .image_bytes = m->image_bytes,
+                                 .link_bytes = m->link_bytes,
                                  .resident_bytes = model_resident_bytes(m),
                                  .profile = {profile, n * sizeof(profile[0])},
                                  .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0,

@@ -322,6 +322,7 @@ static int take_tables(struct model *m, const struct msg_wk_model_done *d, struc
     if (rc)
         return rc;
     m->image_bytes = b->image_bytes;
+    m->room_bytes = b->room_bytes;
     m->n_layers = b->n_layers;
     if (d->image_bytes != b->image_bytes || d->layer_ends.len != b->n_layers * sizeof(uint64_t) ||
         (b->n_layers && memcmp(d->layer_ends.data, b->layer_ends, d->layer_ends.len) != 0) ||

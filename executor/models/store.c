@@ -14,6 +14,7 @@
 #include "executor/models/keep.h"
 #include "executor/models/loading.h"
 #include "executor/models/model_int.h"
+#include "executor/models/packed.h"
 #include "executor/models/seen.h"
 #include "executor/models/tier.h"
 
@@ -400,6 +401,7 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
         msg.u.wk_model.sizes = (struct sh_blob){m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])};
     }
     if (build) {
+        packed__ask(m, &msg.u.wk_model);
         fds[2] = open_kept(w, m);
         n_fds += fds[2] >= 0;
         msg.u.wk_model.key = n_fds > 2 ? m->kept.key : "";
@@ -725,12 +727,6 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
         keep_made(m, w, d, m->image.fd);
 }
 
-/* Shapes share that of their version. */
-static uint64_t own_image(const struct model *m, const struct msg_wk_model_done *d)
-{
-    return m->base == m ? d->image_bytes : 0;
-}
-
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
                          int *fds, size_t n_fds)
 {
@@ -748,12 +744,12 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         rc = SH_FAIL(&err, (int)d->rc, "%s", d->msg);
     if (d->rc == SH_E_TOOBIG)
         m->need_bytes = d->image_bytes;
-    if (rc == SH_E_QUOTA && host_check(m, own_image(m, d), d->host_bytes, &full))
+    if (rc == SH_E_QUOTA && host_check(m, packed__stored(m, d), d->host_bytes, &full))
         err = full; /* it says of what there is no more */
     else if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && d->host_bytes)
         return; /* there is room now */
     if (!rc && m->phase == MODEL_BUILDING)
-        rc = host_check(m, own_image(m, d), d->host_bytes, &err);
+        rc = host_check(m, packed__stored(m, d), d->host_bytes, &err);
     if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && (m->base == m || m->is_asked) &&
         shapes__evict(s, NULL, m->is_short_of_tenant ? m : NULL)) {
         if (!d->rc)

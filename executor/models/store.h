@@ -113,9 +113,13 @@ struct model {
     struct tier tier;
     int kept_fd; /* OWNED: kept file that the builder checks before we map it; -1: none */
     bool is_locked;
-    uint64_t image_bytes;
+    uint64_t image_bytes, room_bytes; /* on the device; of its place there */
+    uint64_t link_bytes; /* in host memory, and over the link: the same if it is not packed */
     uint32_t n_layers, n_batches;
     uint64_t *layer_ends;
+    uint64_t *link_ends;  /* of the packed layers; NULL: they are not packed */
+    uint32_t packed_from; /* packed.c; n_layers: no packed layer is on the device */
+    bool is_spoiled;      /* a worker ended, perhaps while it unpacked */
     struct msg_batch *batches;
     double *layer_ns;     /* [n_batches][n_layers] */
     uint64_t *input_offs; /* [n_batches][n_inputs]: offsets in a workspace */
@@ -170,6 +174,7 @@ struct store_env {
     int64_t max_shapes;   /* for each version */
     int64_t max_versions, max_all_shapes;
     int64_t renew_s;                 /* keep.h; 0: never */
+    enum msg_pack packs;             /* images that are made from now on */
     const struct store_hooks *hooks; /* NULL: none */
     struct sh_loop *loop;
     struct sh_wire_keys *link_keys;
@@ -253,7 +258,7 @@ void store_on_worker_dead(struct store *s, int64_t preparing);
 /* The row for a batch: the smallest compiled size that holds it; NULL: too large. BORROWED, and
  * *layer_ns. */
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns);
-uint64_t model_resident_bytes(const struct model *m);
+uint64_t model_resident_bytes(const struct model *m); /* on the device; perhaps still packed */
 /* Can this device ever hold its image with ws bytes beside it? Fails: SH_E_TOOBIG (the pool is too
  * small), SH_E_QUOTA (its tenant's); sets need_bytes. */
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err);

@@ -29,7 +29,7 @@ struct tier_read {
 /* Of which a file is kept, and which nobody is about to copy from. */
 static bool may_image_leave(const struct model *m)
 {
-    return m->phase == MODEL_READY && m->has_image && m->image_bytes && !m->n_users &&
+    return m->phase == MODEL_READY && m->has_image && m->link_bytes && !m->n_users &&
            !m->is_pinned && !m->is_kept && !m->is_broken && !m->is_placed &&
            m->rest == MODEL_REST_NONE && !tx_image_busy(&m->tx) && m->tier.at == TIER_HOST &&
            !m->is_unkept && kept_dir_has(&m->kept);
@@ -147,10 +147,11 @@ uint64_t tier_make_room(struct store *s, uint64_t bytes, uint32_t only_tag,
 
 /* ------------------------------------------------------------------ coming back */
 
-/* What of the image is not there yet if the device has its first `from` bytes. */
-static uint64_t lacks(const struct model *m, uint64_t from)
+/* What of the image is not there yet if the device has its first bytes. */
+static uint64_t lacks(const struct model *m, uint64_t on_device)
 {
     const struct tier *t = &m->tier;
+    const uint64_t from = tx_link_bytes(&m->tx, on_device);
     const uint32_t behind = t->pieces.n - t->first; /* pieces that are read before the first ones */
     uint32_t whole = t->first + t->n_read;          /* from `first`, or else from 0 */
     uint64_t to;
@@ -162,7 +163,7 @@ static uint64_t lacks(const struct model *m, uint64_t from)
     if (from / KEPT_PIECE < t->first)
         whole = t->n_read > behind ? t->n_read - behind : 0;
     to = SH_MAX((uint64_t)whole * KEPT_PIECE, from);
-    return m->image_bytes - SH_MIN(to, m->image_bytes);
+    return m->link_bytes - SH_MIN(to, m->link_bytes);
 }
 
 void tier_needs(struct model *m, uint64_t from)
@@ -223,7 +224,7 @@ static void forget_file(struct tier *t)
     t->reads = NULL;
 }
 
-static void lose_image(struct model *m, const struct sh_err *why)
+void tier_lose(struct model *m, const struct sh_err *why)
 {
     if (m->tier.is_lost)
         return;
@@ -255,7 +256,7 @@ static void on_whole(struct model *m)
     t->at = TIER_HOST;
     set_costly(m, false);
     SH_INFO("image.host", "version=%" PRId64 " model=%s bytes=%" PRIu64 " disk_mb_per_s=%.0f",
-            m->handle, m->name, m->image_bytes, tier_bytes_per_s(m->store) / 1e6);
+            m->handle, m->name, m->link_bytes, tier_bytes_per_s(m->store) / 1e6);
     store_tell_place(m);
 }
 
@@ -269,13 +270,13 @@ static void on_read(struct disk_task *task)
     if (task->err.rc == SH_E_CANCELLED) /* the executor stops */
         return;
     if (task->err.rc) {
-        lose_image(m, &task->err);
+        tier_lose(m, &task->err);
         return;
     }
     if (t->is_lost)
         return;
     learn_disk_rate(m,
-                    SH_MIN((uint64_t)KEPT_PIECE, m->image_bytes - (uint64_t)r->piece * KEPT_PIECE),
+                    SH_MIN((uint64_t)KEPT_PIECE, m->link_bytes - (uint64_t)r->piece * KEPT_PIECE),
                     task->took_ns);
     t->n_read++;
     m->tx.lacks = lacks(m, m->at.resident);
@@ -297,8 +298,8 @@ static int make_tier_memory(struct model *m, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the image of a model");
     /* A file that has become too short is not mapped: reading finds it damaged. */
     t->maps = !dev_mem_is_queued(env->mem) && kept_dir_is_still(t->pieces.fd) &&
-              !sh_shm_map_file(t->pieces.fd, t->pieces.at, (size_t)m->image_bytes, &m->image, NULL);
-    rc = t->maps ? SH_OK : sh_shm_create("shunt-image", (size_t)m->image_bytes, &m->image, err);
+              !sh_shm_map_file(t->pieces.fd, t->pieces.at, (size_t)m->link_bytes, &m->image, NULL);
+    rc = t->maps ? SH_OK : sh_shm_create("shunt-image", (size_t)m->link_bytes, &m->image, err);
     if (rc) {
         free(t->reads);
         t->reads = NULL;
@@ -318,9 +319,9 @@ int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err)
 
     if (t->is_lost)
         return SH_FAIL(err, SH_E_UNAVAILABLE,
-                       "what was kept of the model on disk is damaged; it is loaded again");
+                       "what was kept of the model is damaged; it is loaded again");
     if (t->at == TIER_DISK) {
-        is_over = !host_make_room(m, m->image_bytes, m->program_bytes);
+        is_over = !host_make_room(m, m->link_bytes, m->program_bytes);
         if (is_over && !must)
             return SH_FAIL(err, SH_E_QUOTA, "host memory has no room for the image");
         rc = make_tier_memory(m, err);
@@ -329,7 +330,7 @@ int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err)
         kept_dir_used(&m->kept);
         t->is_over = is_over;
         t->at = TIER_COMING;
-        t->first = (uint32_t)(SH_MIN(from, m->image_bytes - 1) / KEPT_PIECE);
+        t->first = (uint32_t)(SH_MIN(tx_link_bytes(&m->tx, from), m->link_bytes - 1) / KEPT_PIECE);
         t->n_read = t->n_asked = 0;
     }
     ask_for_reads(m);
@@ -344,7 +345,7 @@ void tier_tick(struct model *m)
     if (t->at == TIER_COMING)
         ask_for_reads(m);
     if (t->is_over)
-        t->is_over = !host_make_room(m, m->image_bytes, m->program_bytes);
+        t->is_over = !host_make_room(m, m->link_bytes, m->program_bytes);
 }
 
 void tier_free(struct model *m)
@@ -359,7 +360,7 @@ uint64_t tier_disk_bytes(const struct model *m)
     const struct tier *t = &m->tier;
     const uint64_t read = (uint64_t)t->n_read * KEPT_PIECE;
 
-    return t->at == TIER_HOST || read > m->image_bytes ? 0 : m->image_bytes - read;
+    return t->at == TIER_HOST || read > m->link_bytes ? 0 : m->link_bytes - read;
 }
 
 double tier_bytes_per_s(struct store *s)

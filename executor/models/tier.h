@@ -32,6 +32,8 @@ int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err);
 void tier_needs(struct model *m, uint64_t from);
 bool tier_is_reading(const struct model *m);
 uint64_t tier_disk_bytes(const struct model *m); /* of the image, that host memory lacks */
+/* Its bytes are not what they were: the version unloads itself; the scheduler loads it again. */
+void tier_lose(struct model *m, const struct sh_err *why);
 void tier_tick(struct model *m);
 void tier_free(struct model *m);          /* nothing is being read */
 double tier_bytes_per_s(struct store *s); /* of the disk, as measured */

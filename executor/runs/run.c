@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/trace.h"
+#include "executor/models/packed.h"
 #include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
@@ -238,7 +239,7 @@ static void note_switch(const struct run *r, const struct run_result *res,
                            .first_ns = done->first_ns - r->memory_ns,
                            .compute_ns = done->end_ns - done->first_ns,
                            .copy_ns = res->copy_ns,
-                           .copied_bytes = r->model->image_bytes - r->hit_bytes,
+                           .copied_bytes = model_link_bytes(r->model, r->hit_bytes),
                            .stopped = r->has_stopped,
                            .batch = r->batch};
 
@@ -401,7 +402,8 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
         .compute_ns = r->spent_ns + res.compute_ns,
         .resident_bytes = model_resident_bytes(r->model),
         .busy_ns = done ? done->end_ns - done->start_ns : 0,
-        .copied_bytes = res.copy_ns && !r->is_from_disk ? r->model->image_bytes - r->hit_bytes : 0,
+        .copied_bytes =
+            res.copy_ns && !r->is_from_disk ? model_link_bytes(r->model, r->hit_bytes) : 0,
         .cold = r->is_cold};
     uplink_send(&r->sw->env.report->uplink, &m);
 }

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/units.h"
+#include "executor/models/packed.h"
 #include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
@@ -225,6 +226,7 @@ static bool send_worker_run(struct switcher *sw, struct run *r)
     r->is_cold |= tx_image_busy(im);
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
+    r->is_packed = r->has_pin && model_tell_packed(r->model, &m.u.wk_run);
     inputs_tell(r, &m.u.wk_run);
     if (payload_lend(r, w, &err)) {
         end_current(sw, &err, NULL);
@@ -631,7 +633,11 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     if (m->rc == SH_E_DEVLOST)
         return; /* its process ends now; then the run fails over */
     pool_set_state(w, WORKER_STANDBY);
-    if ((r->is_forced |= r->has_pin && r->model->is_broken))
+    if (r->is_packed && m->rc == SH_E_IO && !r->model->is_broken && !r->is_forced)
+        model_damaged(r->model);
+    else if (r->is_packed)
+        model_unpacked(r->model, m->unpacked);
+    if ((r->is_forced |= r->has_pin && (r->model->is_broken || model_is_spoiled(r->model))))
         SH_FAIL(&why, SH_E_UNAVAILABLE, COPY_LOST);
     else if (m->rc)
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
@@ -662,10 +668,12 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     if (!r || r->phase != RUN_ACTIVE || r->worker != w)
         return;
     r->worker = NULL;
+    if (r->is_packed)
+        model_spoil(r->model);
     if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced && !r->is_overdue) {
         SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
         run__go(r, RUN_SEND);
-        if (!is_model_anywhere(sw, r->shape))
+        if (!is_model_anywhere(sw, r->shape) || model_is_spoiled(r->model))
             put_run_first(sw);
         return;
     }

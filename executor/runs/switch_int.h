@@ -44,6 +44,7 @@ struct run {
     struct worker *worker;
     enum stop_way way; /* what training was last asked for */
     bool has_asked, is_forced;
+    bool is_packed;  /* its worker was told to unpack weights */
     bool is_overdue; /* its worker was killed because it took too long */
 
     bool is_own;     /* internal (switch_submit): no API or scheduler waits for it */

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/wire.h"
+#include "executor/worker/pack.h"
 #include "executor/worker/worker.h"
 
 #include <inttypes.h>
@@ -305,12 +306,28 @@ static int run_ops(struct worker *w, struct program *p, const struct dev_bases *
     return rc;
 }
 
+/* Those of its layers up to `end` that are still packed. *done: the first of them, from now on. */
+static int bring_layers(struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                        uint32_t end, uint32_t *done, struct sh_err *err)
+{
+    const uint32_t from = SH_MAX(*done, m->packed_from);
+    int rc = SH_OK;
+
+    if (m->link_ends.len && from < end)
+        rc =
+            unpack_layers(w->dev, p, m->image_off, m->packed_at, m->link_ends.data, from, end, err);
+    if (!rc)
+        *done = SH_MAX(*done, end);
+    return rc;
+}
+
 struct run_times {
     int64_t start_ns, first_ns, end_ns, wait_ns; /* as in WK_RUN_DONE */
 };
 
+/* *unpacked: the first layer that may still be packed. */
 static int run_groups(struct worker *w, struct program *p, const struct msg_wk_run *m,
-                      struct run_times *t, struct sh_err *err)
+                      struct run_times *t, uint32_t *unpacked, struct sh_err *err)
 {
     const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
     uint32_t op = 0, n_ops = program_n_ops(p), layer = 0;
@@ -326,6 +343,8 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
 
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
+        if (!rc)
+            rc = bring_layers(w, p, m, SH_MIN(g.end_layer, program_n_layers(p)), unpacked, err);
         if (!rc)
             rc = HOOK_ASK(w->hooks, bring, SH_OK, w, p, m, &layer, g.end_layer, err);
         if (i == 0)
@@ -394,11 +413,21 @@ static int prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run
     return SH_OK;
 }
 
-/* The image is only read. */
+/* Bytes of the image's range that hold something. */
+static size_t reach_bytes(const struct program *p, const struct msg_wk_run *m)
+{
+    const size_t n = m->link_ends.len / sizeof(uint64_t);
+    const uint64_t *ends = m->link_ends.data;
+
+    return n ? SH_MAX(program_image_bytes(p), (size_t)(m->packed_at - m->image_off + ends[n - 1]))
+             : program_image_bytes(p);
+}
+
+/* The image is only read, unless it has to be unpacked. */
 static int reach_model(struct worker *w, const struct program *p, const struct msg_wk_run *m,
                        struct sh_err *err)
 {
-    const struct dev_reach task[] = {{m->image_off, program_image_bytes(p), false},
+    const struct dev_reach task[] = {{m->image_off, reach_bytes(p, m), m->link_ends.len > 0},
                                      {m->ws_off, program_workspace_bytes(p), true}};
 
     if (m->memory == MSG_RUN_PRIVATE)
@@ -425,7 +454,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     struct sh_err why = {0};
     int64_t given, launched;
     struct run_times t = {.start_ns = sh_clock_ns()};
-    uint32_t i = model ? size_for(model, m->batch) : 0, size = 0, n_fit = 0;
+    uint32_t i = model ? size_for(model, m->batch) : 0, size = 0, n_fit = 0, unpacked = 0;
     int rc = SH_OK;
     bool runs;
 
@@ -439,6 +468,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = SH_FAIL(&why, SH_E_NOTFOUND, "this worker has no program for a batch of %u", m->batch);
     else if (w->n_parts != m->n_parts || (m->n_parts > 0 && w->parts[0].run_id != m->run_id))
         rc = SH_FAIL(&why, SH_E_PROTO, "%zu of %u parts of the run came", w->n_parts, m->n_parts);
+    if (!rc && m->link_ends.len && m->link_ends.len != program_n_layers(p) * sizeof(uint64_t))
+        rc = SH_FAIL(&why, SH_E_PROTO, "%zu bytes of ends of packed layers", m->link_ends.len);
     if (!rc)
         rc = check_run_parts(w, model, p, m, size, &n_fit, &why);
     runs = !rc && n_fit > 0;
@@ -452,7 +483,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = take_inputs(w, p, m, size, &why);
     given = sh_clock_ns();
     if (runs && !rc)
-        rc = run_groups(w, p, m, &t, &why);
+        rc = run_groups(w, p, m, &t, &unpacked, &why);
     launched = sh_clock_ns();
     if (runs && !rc)
         rc = move_parts(w, p, m, size, MOVE_OUT, &why);
@@ -470,7 +501,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
                                                .start_ns = t.start_ns,
                                                .first_ns = t.first_ns,
                                                .end_ns = t.end_ns,
-                                               .wait_ns = t.wait_ns};
+                                               .wait_ns = t.wait_ns,
+                                               .unpacked = unpacked};
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
     if (m->memory != MSG_RUN_ARENA)

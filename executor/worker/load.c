@@ -13,6 +13,7 @@
 #include "common/sample.h"
 #include "common/units.h"
 #include "common/wire.h"
+#include "executor/worker/pack.h"
 #include "executor/worker/worker.h"
 #include "runtime/model/kept.h"
 #include "runtime/model/package.h"
@@ -259,6 +260,8 @@ struct loading { /* how it goes */
     struct sh_shm image; /* built, or read */
     uint64_t image_at;   /* where it begins in the file that is kept; 0: it is in memory */
     double *layer_ns;    /* [n_batches][n_layers] */
+    uint64_t *link_ends; /* OWNED [n_layers] ... */
+    bool is_packed;      /* ... of the packed layers in `image` */
     bool was_kept;
 };
 
@@ -276,33 +279,56 @@ static int describe_kept(struct worker *w, const struct wk_model *m, const char 
     return sh_unhex(key, out->key, sizeof(out->key), err);
 }
 
-static int make_image_memory(const struct wk_model *m, struct loading *how)
+static int make_image_memory(uint64_t bytes, struct loading *how)
 {
-    size_t bytes = program_image_bytes(largest_program(m));
-
     if (how->image.base)
-        return SH_OK;
-    return sh_shm_create("shunt-image", SH_MAX(bytes, (size_t)1), &how->image, &how->why);
+        sh_shm_fini(&how->image); /* of what was kept, and of no use */
+    return sh_shm_create("shunt-image", SH_MAX((size_t)bytes, (size_t)1), &how->image, &how->why);
 }
 
 /* Fails where it is of no use, and there is no trace of it then. */
-static int read_kept(const struct wk_model *m, const struct msg_wk_model *msg,
-                     const struct kept_about *about, int fd, struct loading *how)
+static int read_kept(const struct msg_wk_model *msg, struct kept_about *about, int fd,
+                     struct loading *how)
 {
     const bool maps = msg->maps && about->image_bytes > 0;
     struct sh_err err = {0};
-    int rc = maps ? SH_OK : make_image_memory(m, how);
+    int rc = kept_look(fd, about, how->link_ends, &err);
 
-    if (rc)
-        return rc;
-    rc = kept_read(fd, about, how->image.base, how->layer_ns, &err);
+    if (!rc && !maps && make_image_memory(kept_stored_bytes(about), how))
+        return how->why.rc;
+    if (!rc)
+        rc = kept_read(fd, about, how->image.base, how->layer_ns, &err);
     if (rc) {
         sh_log_err(SH_LOG_WARN, "model.kept", &err);
         memset(how->layer_ns, 0, (size_t)about->n_batches * about->n_layers * sizeof(double));
         return rc;
     }
     how->was_kept = true;
+    how->is_packed = about->link_ends != NULL;
     how->image_at = maps ? kept_image_at(about) : 0;
+    return SH_OK;
+}
+
+/* In place of the image. */
+static int pack_made(struct worker *w, const struct wk_model *m, const struct msg_wk_model *msg,
+                     struct loading *how)
+{
+    struct sh_shm packed;
+    int rc;
+
+    step_load(w, WORKER_LOAD_IMAGE, 0);
+    rc = pack_image(largest_program(m), how->image.base, how->link_ends, pause_image_reading, w,
+                    &packed, &how->why);
+    if (rc || !packed.base)
+        return rc;
+    if (msg->pack == MSG_PACK_GAINS &&
+        !pack_gains(largest_program(m), how->link_ends, how->layer_ns, m->n_batches, msg)) {
+        sh_shm_fini(&packed);
+        return SH_OK;
+    }
+    sh_shm_fini(&how->image);
+    how->image = packed;
+    how->is_packed = true;
     return SH_OK;
 }
 
@@ -314,14 +340,19 @@ static int bring_image(struct worker *w, struct wk_model *m, const struct msg_wk
     int rc;
 
     if (old >= 0 && !describe_kept(w, m, msg->key, &about, NULL) &&
-        read_kept(m, msg, &about, old, how) == SH_OK)
+        read_kept(msg, &about, old, how) == SH_OK)
         return SH_OK;
-    rc = make_image_memory(m, how);
+    if (how->why.rc)
+        return how->why.rc;
+    rc = make_image_memory(program_image_bytes(largest_program(m)), how);
     if (rc)
         return rc;
     rc = program_write_image(largest_program(m), how->image.base, &how->why);
     step_load(w, WORKER_LOAD_PROFILE, 1);
-    return rc ? rc : profile_model(w, m, &how->image, how->layer_ns, &how->why);
+    if (!rc)
+        rc = profile_model(w, m, &how->image, how->layer_ns, &how->why);
+    return rc || msg->pack == MSG_PACK_NEVER || !dev_can_unpack(w->dev) ? rc
+                                                                        : pack_made(w, m, msg, how);
 }
 
 static int build_image(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
@@ -335,7 +366,9 @@ static int build_image(struct worker *w, struct wk_model *m, const struct msg_wk
     step_load(w, WORKER_LOAD_IMAGE, 0);
     how->layer_ns =
         calloc((size_t)m->n_batches * program_n_layers(largest_program(m)) + 1, sizeof(double));
-    if (!rc && !how->layer_ns)
+    how->link_ends =
+        calloc((size_t)program_n_layers(largest_program(m)) + 1, sizeof(*how->link_ends));
+    if (!rc && (!how->layer_ns || !how->link_ends))
         rc = SH_FAIL(&how->why, SH_E_NOMEM, "could not allocate a profile");
     return rc ? rc : bring_image(w, m, msg, old, how);
 }
@@ -488,6 +521,8 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
         if (offs)
             d->input_offs = (struct sh_blob){offs, program_n_inputs(largest_program(m)) *
                                                        m->n_batches * sizeof(*offs)};
+        if (how->is_packed)
+            d->link_ends = (struct sh_blob){how->link_ends, n * sizeof(*how->link_ends)};
         if (msg->build)
             d->layer_ns = (struct sh_blob){how->layer_ns, sizeof(double) * n * m->n_batches};
     }
@@ -542,6 +577,7 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
     malloc_trim(0); /* what only compiling needed */
     sh_shm_fini(&how.image);
     free(how.layer_ns);
+    free(how.link_ends);
     end_piece(w);
     return rc;
 }

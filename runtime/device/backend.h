@@ -11,7 +11,7 @@
 
 #include "runtime/device/dev.h"
 
-#define DEV_ABI (26000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
+#define DEV_ABI (27000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
 
 struct dev_mem {
     const struct dev_ops *ops;
@@ -68,6 +68,8 @@ struct dev_stream_ops { /* the compute face: the device and its stream */
     int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *);
     /* NULL: no fence. */
     int (*task)(struct dev *, const struct dev_reach *, size_t, struct sh_err *);
+    /* NULL: not supported. Ranges are checked, and that `at` and `to` are aligned. */
+    int (*unpack)(struct dev *, const struct dev_packed *, size_t, struct sh_err *);
     /* NULL: an upload. */
     int (*fetch)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*throttle)(struct dev *, uint32_t, struct sh_err *); /* NULL: nothing is ever queued */

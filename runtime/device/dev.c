@@ -524,6 +524,30 @@ int dev_move(struct dev *d, size_t dst_off, size_t src_off, size_t bytes, struct
     return rc ? rc : d->ops->stream->move(d, dst_off, src_off, bytes, err);
 }
 
+bool dev_can_unpack(const struct dev *d)
+{
+    return d->ops->stream->unpack != NULL;
+}
+
+int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    if (!dev_can_unpack(d))
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "the device cannot unpack weights");
+    for (size_t i = 0; !rc && i < n; i++) {
+        const struct dev_packed *l = &layers[i];
+
+        rc = check_range(l->at, l->packed_bytes, d->arena_bytes, "unpacking", err);
+        if (!rc)
+            rc = check_range(l->to, l->bytes, d->arena_bytes, "unpacking", err);
+        if (!rc && (l->at % PACK_ALIGN || l->packed_bytes % PACK_ALIGN || l->to % DEV_ALIGN ||
+                    (l->at < l->to + l->bytes && l->to < l->at + l->packed_bytes)))
+            rc = SH_FAIL(err, SH_E_BUG, "a layer cannot be unpacked from %zu to %zu", l->at, l->to);
+    }
+    return rc || n == 0 ? rc : d->ops->stream->unpack(d, layers, n, err);
+}
+
 int dev_prefetch(struct dev *d, size_t arena_off, const void *host, size_t bytes,
                  struct sh_err *err)
 {

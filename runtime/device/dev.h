@@ -150,6 +150,15 @@ int dev_download(struct dev *d, void *host, size_t arena_off, size_t bytes, stru
 int dev_fill(struct dev *d, size_t arena_off, int byte, size_t bytes, struct sh_err *err);
 int dev_move(struct dev *d, size_t dst_off, size_t src_off, size_t bytes,
              struct sh_err *err); /* within the arena; no overlap */
+struct dev_packed { /* a layer that came packed (runtime/pack/pack.h); offsets in the arena */
+    size_t at, packed_bytes; /* multiples of PACK_ALIGN */
+    size_t to, bytes;        /* to: a multiple of DEV_ALIGN */
+};
+bool dev_can_unpack(const struct dev *d);
+/* [enqueue] Unpacks layers, as if one after the other; a layer may be written over those that are
+ * unpacked by then. Where one is not as it was packed, it is not written, and this call or the next
+ * dev_sync fails: SH_E_IO. */
+int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct sh_err *err);
 /* [enqueue] Uploads that travel while the stream computes, on a second stream; only these two calls
  * order the streams:
  * fence: later prefetches come after all that the stream holds now
@@ -163,7 +172,7 @@ int dev_prefetch_join(struct dev *d, struct sh_err *err);
 int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, struct sh_err *err);
 /* Has the ticket come? For a host that may also stop waiting for another reason. */
 bool dev_has_ticket(const struct dev *d, uint32_t slot, uint32_t value);
-int dev_sync(struct dev *d, struct sh_err *err); /* including prefetches */
+int dev_sync(struct dev *d, struct sh_err *err); /* including prefetches; SH_E_IO: dev_unpack */
 /* [enqueue] marks this place of the stream; the last mark counts. */
 int dev_mark(struct dev *d, struct sh_err *err);
 /* Waits for everything before the mark, downloads included, but not for what came after it. */
@@ -171,8 +180,9 @@ int dev_sync_mark(struct dev *d, struct sh_err *err);
 /* Waits until at most `n` operations are queued. cpu: returns at once (nothing is ever queued). */
 int dev_throttle(struct dev *d, uint32_t n, struct sh_err *err);
 
-/* Chooses how each tensor is stored and which kernels run; sets `bytes` of every tensor of g, and
- * `alias_of` of those that an operation need not write: their bytes are those of its operand.
+/* Chooses how each tensor is stored and which kernels run; sets `bytes` and `stored` of every
+ * tensor of g, and `alias_of` of those that an operation need not write: their bytes are those of
+ * its operand.
  * Deterministic: two processes with the same arguments choose the same. g: BORROWED for the life of
  * the plan. layout_of: NULL, or a plan of the same model at another batch size with whose stored
  * weight layouts this one must agree (one image serves all batch sizes).

@@ -21,6 +21,7 @@
 #include "runtime/device/op_pick.h"
 #include "runtime/device/op_quant.h"
 #include "runtime/device/turn.h"
+#include "runtime/pack/pack.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,9 +49,10 @@ struct dev_tensor {
     enum dev_role role;
     uint32_t rank;
     int64_t dims[SH_MAX_RANK];
-    uint32_t alias_of; /* DEV_NONE, or an earlier tensor with the same number of elements */
-    size_t bytes;      /* stored size: filled by dev_plan_new */
-    size_t offset;     /* in the image (WEIGHT), state (STATE) or workspace: set by the planner */
+    uint32_t alias_of;     /* DEV_NONE, or an earlier tensor with the same number of elements */
+    size_t bytes;          /* stored size: filled by dev_plan_new ... */
+    enum pack_type stored; /* ... and what numbers these are, of a WEIGHT */
+    size_t offset; /* in the image (WEIGHT), state (STATE) or workspace: set by the planner */
 };
 
 /* op.def lists in[] and out[] of every kind. More about some of them:

@@ -10,18 +10,18 @@
 #include <unistd.h>
 
 #define MAGIC "shuntkpt"
-#define FORMAT 2u
+#define FORMAT 3u
 #define SMALL_PIECE ((size_t)256 << 10) /* stays in a cache */
 #define MAX_NS 1e15                     /* of one layer: no device takes longer */
 
 struct header {
     char magic[8];
     uint32_t format, n_layers, n_batches, tables_crc;
-    uint64_t image_bytes;
+    uint64_t image_bytes, stored_bytes;
     uint8_t key[SH_SHA256_BYTES];
-    uint32_t piece_bytes, header_crc; /* header_crc: of all before it */
+    uint32_t piece_bytes, packed, reserved, header_crc; /* header_crc: of all before it */
 };
-_Static_assert(sizeof(struct header) == 72, "the format of the file");
+_Static_assert(sizeof(struct header) == 88, "the format of the file");
 
 struct tables {
     char *bytes; /* OWNED */
@@ -33,15 +33,20 @@ static size_t ns_bytes(const struct kept_about *a)
     return (size_t)a->n_batches * a->n_layers * sizeof(double);
 }
 
+uint64_t kept_stored_bytes(const struct kept_about *a)
+{
+    return a->link_ends && a->n_layers ? a->link_ends[a->n_layers - 1] : a->image_bytes;
+}
+
 static uint32_t n_kept_pieces(const struct kept_about *a)
 {
-    return (uint32_t)((a->image_bytes + KEPT_PIECE - 1) / KEPT_PIECE);
+    return (uint32_t)((kept_stored_bytes(a) + KEPT_PIECE - 1) / KEPT_PIECE);
 }
 
 static size_t tables_bytes(const struct kept_about *a)
 {
-    return a->n_layers * sizeof(uint64_t) + a->n_batches * sizeof(uint32_t) + ns_bytes(a) +
-           n_kept_pieces(a) * sizeof(uint32_t);
+    return a->n_layers * sizeof(uint64_t) * (a->link_ends ? 2 : 1) +
+           a->n_batches * sizeof(uint32_t) + ns_bytes(a) + n_kept_pieces(a) * sizeof(uint32_t);
 }
 
 static size_t piece_bytes(uint64_t image_bytes, uint32_t piece)
@@ -61,6 +66,8 @@ static struct header make_kept_header(const struct kept_about *a, uint32_t table
                        .n_batches = a->n_batches,
                        .tables_crc = tables_crc,
                        .image_bytes = a->image_bytes,
+                       .stored_bytes = kept_stored_bytes(a),
+                       .packed = a->link_ends != NULL,
                        .piece_bytes = (uint32_t)KEPT_PIECE};
 
     memcpy(h.magic, MAGIC, sizeof(h.magic));
@@ -76,6 +83,9 @@ static size_t put_shape(const struct kept_about *a, char *out)
 
     if (ends)
         memcpy(out, a->layer_ends, ends);
+    if (ends && a->link_ends)
+        memcpy(out + ends, a->link_ends, ends);
+    ends *= a->link_ends ? 2 : 1;
     if (batches)
         memcpy(out + ends, a->batches, batches);
     return ends + batches;
@@ -117,7 +127,7 @@ int kept_write(int fd, const struct kept_about *a, const void *image, const doub
         memcpy(tables + shape, layer_ns, ns_bytes(a));
     for (uint32_t i = 0; i < n_kept_pieces(a); i++) {
         uint32_t crc = sh_crc32c(0, (const char *)image + (size_t)i * KEPT_PIECE,
-                                 piece_bytes(a->image_bytes, i));
+                                 piece_bytes(kept_stored_bytes(a), i));
 
         memcpy(tables + shape + ns_bytes(a) + i * sizeof(crc), &crc, sizeof(crc));
     }
@@ -128,7 +138,7 @@ int kept_write(int fd, const struct kept_about *a, const void *image, const doub
     if (!rc && ftruncate(fd, (off_t)kept_image_at(a)) < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not keep what loading a model has made");
     if (!rc)
-        rc = write_bytes_at(fd, image, a->image_bytes, (off_t)kept_image_at(a), err);
+        rc = write_bytes_at(fd, image, kept_stored_bytes(a), (off_t)kept_image_at(a), err);
     free(tables);
     return rc;
 }
@@ -166,18 +176,21 @@ static int read_bytes_at(int fd, void *p, size_t n, off_t at, struct sh_err *err
     return SH_OK;
 }
 
-static int read_kept_header(int fd, const struct kept_about *a, struct header *h,
-                            struct sh_err *err)
+static int file_bytes(int fd, uint64_t *out, struct sh_err *err)
 {
-    const uint64_t want = kept_image_at(a) + a->image_bytes;
     struct stat st;
-    int rc;
 
     if (fstat(fd, &st) < 0)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not look at what is kept of a model");
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != want)
-        return misfit(err, "has not the size that it should have");
-    rc = read_bytes_at(fd, h, sizeof(*h), 0, err);
+    *out = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+    return SH_OK;
+}
+
+/* But for how the image is stored. */
+static int read_kept_start(int fd, const struct kept_about *a, struct header *h, struct sh_err *err)
+{
+    int rc = read_bytes_at(fd, h, sizeof(*h), 0, err);
+
     if (rc)
         return rc;
     if (memcmp(h->magic, MAGIC, sizeof(h->magic)) != 0 || h->format != FORMAT)
@@ -189,6 +202,43 @@ static int read_kept_header(int fd, const struct kept_about *a, struct header *h
         h->piece_bytes != KEPT_PIECE)
         return misfit(err, "was made of something else");
     return SH_OK;
+}
+
+static int read_kept_header(int fd, const struct kept_about *a, struct header *h,
+                            struct sh_err *err)
+{
+    uint64_t size = 0;
+    int rc = file_bytes(fd, &size, err);
+
+    if (!rc && size != kept_image_at(a) + kept_stored_bytes(a))
+        rc = misfit(err, "has not the size that it should have");
+    if (!rc)
+        rc = read_kept_start(fd, a, h, err);
+    if (!rc && (h->stored_bytes != kept_stored_bytes(a) || h->packed != (a->link_ends != NULL)))
+        rc = misfit(err, "was made of something else");
+    return rc;
+}
+
+int kept_look(int fd, struct kept_about *a, uint64_t *link_ends, struct sh_err *err)
+{
+    const size_t ends = a->n_layers * sizeof(*link_ends);
+    struct header h;
+    uint64_t size = 0, last = 0;
+    int rc = file_bytes(fd, &size, err);
+
+    if (!rc)
+        rc = read_kept_start(fd, a, &h, err);
+    a->link_ends = NULL;
+    if (rc || !h.packed)
+        return rc;
+    rc = read_bytes_at(fd, link_ends, ends, (off_t)(sizeof(h) + ends), err);
+    for (uint32_t i = 0; !rc && i < a->n_layers; last = link_ends[i++])
+        if (link_ends[i] < last)
+            rc = misfit(err, "has damaged tables");
+    if (!rc && (a->n_layers == 0 || last != h.stored_bytes || last > size))
+        rc = misfit(err, "has damaged tables");
+    a->link_ends = rc ? NULL : link_ends;
+    return rc;
 }
 
 static int check_times(const double *ns, size_t n, struct sh_err *err)
@@ -236,7 +286,7 @@ static int open_pieces(int fd, const struct kept_about *a, double *layer_ns,
     int rc = read_kept_header(fd, a, &h, err);
 
     *out = (struct kept_pieces){
-        .fd = fd, .at = kept_image_at(a), .bytes = a->image_bytes, .n = n_kept_pieces(a)};
+        .fd = fd, .at = kept_image_at(a), .bytes = kept_stored_bytes(a), .n = n_kept_pieces(a)};
     if (rc)
         return rc;
     out->crc = calloc((size_t)out->n + 1, sizeof(*out->crc));

@@ -1,8 +1,9 @@
-/* kept.h - the results of loading a model, in a file: its image as the device stores it, and the
- * times of its layers. The next load reads both instead of making them.
+/* kept.h - the results of loading a model, in a file: its image as the device stores it, perhaps
+ * packed, and the times of its layers. The next load reads both instead of making them.
  *
  *   header         what it was made from and for (key), sizes, checksums
- *   tables         ends of layers, batch sizes, times of layers, a checksum of each piece
+ *   tables         ends of layers, ends of packed layers, batch sizes, times of layers, a checksum
+ *                  of each piece
  *   image          from a multiple of KEPT_ALIGN to the end of the file, in pieces of KEPT_PIECE
  *
  * The caller has compiled the model already and says what the file must fit. A file that is
@@ -25,6 +26,7 @@ struct kept_about { /* all BORROWED */
     uint8_t key[SH_SHA256_BYTES];
     uint64_t image_bytes;
     const uint64_t *layer_ends;
+    const uint64_t *link_ends; /* of each layer as it is packed, in the file; NULL: it is not */
     uint32_t n_layers;
     const uint32_t *batches;
     uint32_t n_batches;
@@ -44,6 +46,11 @@ int kept_put(int fd, const void *file, size_t bytes, struct sh_err *err);
 int kept_read(int fd, const struct kept_about *a, void *image, double *layer_ns,
               struct sh_err *err);
 uint64_t kept_image_at(const struct kept_about *a);
+uint64_t kept_stored_bytes(const struct kept_about *a); /* of the image in the file */
+/* Before the others, for who does not know whether the image is packed: is what it says of that
+ * possible? link_ends: [n_layers], filled in if it is. Sets a->link_ends to that, or NULL. Fails as
+ * kept_read(), which checks it. */
+int kept_look(int fd, struct kept_about *a, uint64_t *link_ends, struct sh_err *err);
 
 /* Piece by piece, for a caller who cannot wait for the last one. */
 struct kept_pieces {

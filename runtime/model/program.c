@@ -548,6 +548,29 @@ int program_write_image(struct program *p, void *image, struct sh_err *err)
     return rc;
 }
 
+static int by_place(const void *a, const void *b)
+{
+    return ((const struct pack_span *)a)->off < ((const struct pack_span *)b)->off ? -1 : 1;
+}
+
+int program_spans(const struct program *p, struct pack_span **out, size_t *n, struct sh_err *err)
+{
+    struct pack_span *v = *out = calloc(p->ir->g.n_tensors + 1u, sizeof(*v));
+
+    *n = 0;
+    for (uint32_t i = 0; v && i < p->ir->g.n_tensors; i++) {
+        const struct dev_tensor *t = ir_t(p->ir, i);
+
+        if (t->role == DEV_ROLE_WEIGHT && t->alias_of == DEV_NONE)
+            v[(*n)++] = (struct pack_span){.off = t->offset, .bytes = t->bytes, .type = t->stored};
+    }
+    if (v)
+        qsort(v, *n, sizeof(*v), by_place);
+    for (size_t i = 0; i < *n; i++) /* and the gap behind it */
+        v[i].bytes = (i + 1 < *n ? v[i + 1].off : p->plan.image_bytes) - v[i].off;
+    return v ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the places of weights");
+}
+
 int program_write_state(struct program *p, void *state, struct sh_err *err)
 {
     int rc = SH_OK;

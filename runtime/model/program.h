@@ -64,6 +64,8 @@ const uint64_t *program_layer_ends(const struct program *p);
 
 /* Writes the image (program_image_bytes) in order of use, in the device's layouts. */
 int program_write_image(struct program *p, void *image, struct sh_err *err);
+/* What numbers the image holds, from its first byte to its last. *out: OWNED, free(). */
+int program_spans(const struct program *p, struct pack_span **out, size_t *n, struct sh_err *err);
 /* Writes the initial training state: parameters and running statistics from the graph, optimizer
  * state zero. */
 int program_write_state(struct program *p, void *state, struct sh_err *err);

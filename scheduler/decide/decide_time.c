@@ -26,9 +26,10 @@ int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e
 {
     const struct snap_model *m = &in->models[model];
     const struct snap_place *p = decide__place(in, model, e);
+    const double share = m->link_share > 0 ? m->link_share : 1;
 
-    return predict_missing_ns(m->image_bytes, p->resident_bytes, in->execs[e].ns_per_byte,
-                              p->disk_ns_per_byte);
+    return predict_missing_ns(m->image_bytes, p->resident_bytes, share * in->execs[e].ns_per_byte,
+                              share * p->disk_ns_per_byte);
 }
 
 static int64_t arrives_ns(const struct work *w, const struct run_of *r, int64_t start_ns)

@@ -52,6 +52,7 @@ struct snap_model {
     uint32_t max_batch;
     bool is_solo; /* its samples may interact: no two requests run together */
     uint64_t image_bytes;
+    double link_share; /* of them go over the link; 0: all */
     /* predict.h; unknown: slow 0, treated as usual; tail 0 */
     int64_t run_ns[PREDICT_N_BUCKETS]; /* usual */
     int64_t slow_ns[PREDICT_N_BUCKETS];

@@ -94,6 +94,7 @@ struct model { /* one version */
     bool is_solo; /* its requests are not batched together */
     enum model_state state;
     uint64_t image_bytes;
+    double link_share;   /* of these bytes go over the link: they may be packed; 0: not known */
     uint64_t host_bytes; /* with programs, as far as known */
     int64_t slo_ns;      /* 0: none */
     double slo_percentile;

@@ -53,6 +53,8 @@ double models_disk_ns(const struct model *m, const struct exec *e)
 
 int64_t models_copy_ns(const struct model *m, const struct exec *e)
 {
-    return predict_missing_ns(m->image_bytes, m->on[e->index].resident_bytes, e->ns_per_byte,
-                              models_disk_ns(m, e));
+    const double share = m->link_share > 0 ? m->link_share : 1;
+
+    return predict_missing_ns(m->image_bytes, m->on[e->index].resident_bytes,
+                              share * e->ns_per_byte, share * models_disk_ns(m, e));
 }

@@ -239,6 +239,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
     *x = (struct snap_model){.max_batch = m->max_batch,
                              .is_solo = m->is_solo,
                              .image_bytes = m->image_bytes,
+                             .link_share = m->link_share,
                              .refused_ns = m->refused_ns,
                              .copied_ns = m->copied_ns};
     for (enum predict_kind k = PREDICT_PARTIAL; k < PREDICT_N_KINDS; k++) {

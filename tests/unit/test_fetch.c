@@ -154,7 +154,7 @@ static int set_up(void **state)
         make_model(&w.from[i], (int64_t)i + 1);
     make_model(&w.here, 100);
     w.here.phase = MODEL_READY;
-    w.here.image_bytes = IMAGE;
+    w.here.image_bytes = w.here.link_bytes = IMAGE;
     w.here.image.base = w.file + HEAD;
     sh_clock_fake(1000 * MS, 0);
     return 0;

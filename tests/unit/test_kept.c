@@ -107,6 +107,55 @@ static void refused(struct world *w, const char *why)
     assert_fails(rc, SH_E_INVALID, &err, why);
 }
 
+/* Who reads it learns from the file how it is stored. */
+static void a_packed_image_says_where_its_layers_end(void **state)
+{
+    struct world *w = *state;
+    const uint64_t link_ends[3] = {1024, 1024, IMAGE_BYTES / 2};
+    unsigned char image[IMAGE_BYTES] = {0};
+    struct kept_about about = w->about;
+    uint64_t ends[3] = {0};
+    struct sh_err err = {0};
+    double ns[6] = {0};
+    int fd;
+
+    w->about.link_ends = link_ends;
+    assert_int_equal(kept_stored_bytes(&w->about), IMAGE_BYTES / 2);
+    write_it(w);
+    fd = open(w->path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_ok_err(kept_look(fd, &about, ends, &err), &err);
+    assert_memory_equal(ends, link_ends, sizeof(ends));
+    assert_ptr_equal(about.link_ends, ends);
+    assert_ok_err(kept_read(fd, &about, image, ns, &err), &err);
+    assert_memory_equal(image, w->image, IMAGE_BYTES / 2);
+    assert_int_equal(image[IMAGE_BYTES / 2], 0);
+    about.link_ends = NULL; /* as if it were not packed */
+    assert_fails(kept_read(fd, &about, image, ns, &err), SH_E_INVALID, &err, "size");
+    /* Each byte of the table counts. */
+    for (int k = 0; k < 24; k++) {
+        const off_t at = 88 + 24 + k; /* behind the header and the ends of layers */
+        unsigned char was, bad;
+
+        about.link_ends = NULL;
+        err = (struct sh_err){0};
+        assert_int_equal(pread(fd, &was, 1, at), 1);
+        bad = was ^ 0x20;
+        assert_int_equal(pwrite(fd, &bad, 1, at), 1);
+        if (kept_look(fd, &about, ends, &err) == SH_OK)
+            kept_read(fd, &about, image, ns, &err);
+        assert_int_equal(err.rc, SH_E_INVALID);
+        assert_int_equal(pwrite(fd, &was, 1, at), 1);
+    }
+    close(fd);
+    w->about.link_ends = NULL;
+    write_it(w);
+    fd = open(w->path, O_RDONLY | O_CLOEXEC);
+    assert_ok(kept_look(fd, &about, ends, NULL));
+    assert_null(about.link_ends);
+    close(fd);
+}
+
 static void what_was_written_is_read(void **state)
 {
     struct world *w = *state;
@@ -258,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         T(what_was_written_is_read),
+        T(a_packed_image_says_where_its_layers_end),
         T(a_file_of_any_other_length_is_refused),
         T(every_damage_is_noticed),
         T(what_was_made_of_something_else_is_refused),

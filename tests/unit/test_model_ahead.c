@@ -5,6 +5,7 @@
 /* link: -Wl,--wrap=sh_metric_add */
 #include "common/metrics.h"
 #include "executor/models/model_int.h"
+#include "executor/models/packed.h"
 #include "tests/unit/sh_test.h"
 
 #define IMAGE (8u * DEV_BLOCK)
@@ -117,6 +118,16 @@ int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err 
     return SH_OK;
 }
 
+uint64_t model_link_bytes(const struct model *m, uint64_t from)
+{
+    return m->image_bytes - from;
+}
+
+void packed__forget(struct model *m)
+{
+    m->packed_from = m->n_layers;
+}
+
 bool tx_image_busy(const struct tx_image *im)
 {
     return im->groups != NULL;
@@ -215,6 +226,7 @@ static int set_up(void **state)
         w.models[i] = (struct model){.phase = MODEL_READY,
                                      .has_image = true,
                                      .image_bytes = IMAGE,
+                                     .room_bytes = IMAGE,
                                      .tx.bytes = IMAGE,
                                      .at.resident = DEV_BLOCK,
                                      .tier.at = TIER_HOST};

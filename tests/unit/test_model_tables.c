@@ -2,7 +2,7 @@
  *
  * Without it: a worker that a tenant has taken over could give an executor tables by which it reads
  * past its own memory, or a run a place that is too small for it, beside other tenants' data. */
-/* uses: executor/models/model.o executor/models/shapes.o executor/models/model_go.o executor/models/model_life.o */
+/* uses: runtime/pack/pack.o executor/models/model.o executor/models/packed.o executor/models/shapes.o executor/models/model_go.o executor/models/model_life.o */
 #include "common/mem.h"
 #include "executor/models/fetch.h"
 #include "executor/models/model_int.h"
@@ -111,6 +111,12 @@ int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_er
     return SH_OK;
 }
 
+uint64_t tx_link_bytes(const struct tx_image *im, uint64_t device_bytes)
+{
+    (void)im;
+    return device_bytes;
+}
+
 uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const double *layer_ns)
 {
     (void)t, (void)layer_ns;
@@ -121,6 +127,11 @@ double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *l
 {
     (void)t, (void)im, (void)layer_ns;
     return 0;
+}
+
+void tier_lose(struct model *m, const struct sh_err *why)
+{
+    (void)m, (void)why;
 }
 
 int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err)
@@ -152,6 +163,10 @@ void kept_dir_drop(struct kept_file *f) { (void)f; }
 void residency_forget(struct residency *r, uint32_t id, uint32_t blocks)
 { (void)r, (void)id, (void)blocks; }
 uint32_t residency_held(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
+double tx_alpha_ns(const struct tx *t) { (void)t; return 0; }
+double tx_beta_ns(const struct tx *t) { (void)t; return 1; }
+uint32_t residency_blocks(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
+bool dev_mem_is_queued(const struct dev_mem *m) { (void)m; return false; }
 void residency_pin(struct residency *r, uint32_t id) { (void)r, (void)id; }
 uint32_t residency_pins(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)

@@ -315,6 +315,60 @@ static void only_what_is_missing_is_copied(void **state)
     rig_close(&r);
 }
 
+/* Whole layers go to the end of the range, where they would lie if all of them did. */
+static void packed_layers_are_sent_whole_to_the_end_of_the_range(void **state)
+{
+    const size_t off = 8192, shift = 65536;
+    uint64_t device_ends[N_LAYERS], missing;
+    struct rig r;
+
+    (void)state;
+    rig_open(&r, 0);
+    for (uint32_t i = 0; i < N_LAYERS; i++)
+        device_ends[i] = 2 * r.ends[i];
+    assert_int_equal(tx_link_bytes(&r.im, r.ends[10] + 100), r.ends[10] + 100);
+    r.im.device_ends = device_ends;
+    r.im.shift = shift;
+    r.im.unpack_ns_per_byte = 0.001;
+    assert_int_equal(tx_link_bytes(&r.im, 0), r.ends[0]); /* it has no bytes */
+    assert_int_equal(tx_link_bytes(&r.im, device_ends[10]), r.ends[10]);
+    assert_int_equal(tx_link_bytes(&r.im, device_ends[11] - 1), r.ends[10]);
+    assert_int_equal(tx_link_bytes(&r.im, UINT64_MAX), r.im.bytes);
+    assert_true(tx_keep_bytes(r.tx, &r.im, r.ns) <= device_ends[N_LAYERS - 1]);
+    for (uint32_t i = 0; i < N_LAYERS; i++) /* a head ends with a layer */
+        if (tx_keep_bytes(r.tx, &r.im, r.ns) <= device_ends[i]) {
+            assert_int_equal(tx_keep_bytes(r.tx, &r.im, r.ns), device_ends[i]);
+            break;
+        }
+    assert_ok(load(&r, &(struct tx_place){.off = off, .resident = device_ends[11] - 1}));
+    missing = r.im.bytes - r.ends[10];
+    assert_int_equal(r.im.copied_bytes, missing);
+    wait_for(&r, &r.arrived);
+    read_back(&r, off + shift);
+    for (uint64_t i = 0; i < r.ends[10]; i++)
+        assert_int_equal(r.back[i], 0);
+    assert_memory_equal(r.host + r.ends[10], r.back + r.ends[10], missing);
+    rig_close(&r);
+}
+
+/* What is unpacked behind its copy is a part of what a layer takes. */
+static void unpacking_delays_the_end(void **state)
+{
+    uint64_t device_ends[N_LAYERS];
+    struct rig r;
+    double without;
+
+    (void)state;
+    rig_open(&r, 0);
+    without = tx_tail_ns(r.tx, &r.im, r.ns);
+    for (uint32_t i = 0; i < N_LAYERS; i++)
+        device_ends[i] = r.ends[i];
+    r.im.device_ends = device_ends;
+    r.im.unpack_ns_per_byte = 1e9 / (double)r.im.bytes; /* a second in all */
+    assert_true(tx_tail_ns(r.tx, &r.im, r.ns) > without + 9e8);
+    rig_close(&r);
+}
+
 /* It comes from a disk: what is there travels at once, and no byte that is not. */
 static void copies_follow_what_comes_into_host_memory(void **state)
 {
@@ -457,6 +511,8 @@ int main(void)
         cmocka_unit_test(all_tickets_are_known_before_the_rest_is_sent),
         cmocka_unit_test(groups_that_are_sent_one_by_one_do_not_hide_the_rest),
         cmocka_unit_test(only_what_is_missing_is_copied),
+        cmocka_unit_test(packed_layers_are_sent_whole_to_the_end_of_the_range),
+        cmocka_unit_test(unpacking_delays_the_end),
         cmocka_unit_test(copies_follow_what_comes_into_host_memory),
         cmocka_unit_test(forcing_an_image_frees_its_waiters_and_nobody_elses),
         cmocka_unit_test(a_forgotten_mark_calls_nobody),

@@ -234,6 +234,17 @@ static int cpu_move(struct dev *d, size_t dst, size_t src, size_t bytes, struct 
     return SH_OK;
 }
 
+static int cpu_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct sh_err *err)
+{
+    unsigned char *memory = cpu_dev_of(d)->memory;
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = pack_unpack(memory + layers[i].at, layers[i].packed_bytes, memory + layers[i].to,
+                         layers[i].bytes, err);
+    return rc;
+}
+
 static int cpu_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms,
                     struct sh_err *err)
 {
@@ -325,6 +336,7 @@ const struct dev_stream_ops CPU__STREAM = {
     .download = cpu_download,
     .fill = cpu_fill,
     .move = cpu_move,
+    .unpack = cpu_unpack,
     .wait = cpu_wait,
     .has_ticket = cpu_has_ticket,
     .sync = cpu_sync,

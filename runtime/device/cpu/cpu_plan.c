@@ -93,6 +93,18 @@ static void share_layouts(struct cpu_plan *p, const struct cpu_plan *from)
     }
 }
 
+static enum pack_type packs_as(const struct cpu_plan *p, uint32_t i)
+{
+    const enum sh_dtype type = p->base.g->tensors[i].dtype;
+
+    if (p->tensors[p->tensors[i].root].is_wide)
+        return PACK_BYTES;
+    return type == SH_F32    ? PACK_32
+           : type == SH_F16  ? PACK_F16
+           : type == SH_BF16 ? PACK_BF16
+                             : PACK_BYTES;
+}
+
 static size_t stored_bytes(const struct cpu_plan *p, uint32_t i)
 {
     const struct dev_tensor *t = &p->base.g->tensors[i];
@@ -166,8 +178,10 @@ int cpu__plan_make(struct dev *d, struct dev_graph *g, const struct cpu_wide *wi
         rc = build_op(p, i, err);
     if (rc)
         goto out;
-    for (uint32_t i = 0; i < g->n_tensors; i++)
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
         g->tensors[i].bytes = stored_bytes(p, i);
+        g->tensors[i].stored = packs_as(p, i);
+    }
     *out = &p->base;
     p = NULL;
 out:

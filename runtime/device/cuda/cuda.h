@@ -13,6 +13,8 @@
  * every convolution weight (KRSC); everything else is row-major. The choice depends on the graph
  * alone, so all workers and all batch sizes choose the same. WEIGHTs that are
  * factors of normalisations, and scalars, stay F32: cheap, and a mask's -3.4e38 is no fp16 number.
+ * Those that only products in tf32 read are rounded to it in the image, to the nearest: the matrix
+ * units would do it, and 13 zeroes a number need not travel (runtime/pack/pack.h).
  *
  * A family file (cuda_conv.c, ...) has one builder per kind. It says in which form it takes each
  * operand (cuda__in, cuda__out), asks for scratch, and sets `run`. Kernels lie in .cu files beside
@@ -50,7 +52,8 @@ struct cuda_dev {
     struct cuda_convs *convs; /* OWNED, cuda__convs_free(): convolutions built so far; NULL: none */
     cudaEvent_t queue[CUDA_MAX_QUEUED];
     uint64_t n_queued;               /* events recorded so far */
-    struct k_fault *fault;           /* host page, see cuda_grid.c */
+    struct k_fault *fault;           /* host page, see cuda_grid.c; behind it ... */
+    uint32_t *damaged;               /* ... what unpack.cu reports */
     uint32_t *arrivals;              /* K_ARRIVALS, on the device: 0 between two kernels */
     const struct cuda_plan *running; /* the last one enqueued: a fault's operation is of it */
     const char *debug_fault; /* BORROWED: file that asks for a fault; NULL except in tests */
@@ -71,6 +74,7 @@ struct cuda_tensor {
     struct cuda_form form;
     uint32_t root; /* of its aliases: whose bytes these are */
     enum cuda_space space;
+    bool rounds; /* F32, of which only products in tf32 know: it is stored as they take it */
 };
 
 /* What `run` gets: device pointers, in the forms that the builder asked for. NULL: absent. */
@@ -210,6 +214,8 @@ static inline enum cuda_type cuda__stored_type(const struct cuda_call *c, uint32
 void cuda__strides(const struct dev_tensor *t, enum cuda_layout layout,
                    int64_t out[static SH_MAX_RANK]);
 size_t cuda__type_bytes(enum cuda_type t);
+/* cuda_pack.c. Sets `rounds` of the plan's tensors, and `stored` of the graph's. */
+int cuda__note_stored(struct cuda_plan *p, struct sh_err *err);
 
 /* ------------------------------------------------------------------ errors (cuda_err.c) */
 /* SH_OK, or: SH_E_DEVMEM for lack of memory; SH_E_DEVLOST with the cause for what only ends with

@@ -19,6 +19,7 @@
 #include "runtime/device/cuda/cuda.h"
 #include "runtime/device/cuda/cuda_mem.h"
 #include "runtime/device/cuda/cuda_tune.h"
+#include "runtime/device/cuda/kernels_unpack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,6 +301,28 @@ static int cuda_move(struct dev *base, size_t dst, size_t src, size_t bytes, str
         "enqueue a move", err);
 }
 
+/* So many at a time as do not write where later ones of them are still packed. */
+static int cuda_unpack(struct dev *base, const struct dev_packed *layers, size_t n,
+                       struct sh_err *err)
+{
+    struct cuda_dev *d = &open_dev_of(base)->d;
+
+    for (size_t i = 0; i < n;) {
+        const size_t packed = layers[i].at;
+        struct k_unpacks u = {.n = 0};
+
+        for (;
+             i < n && u.n < K_MAX_UNPACKS && (u.n == 0 || layers[i].to + layers[i].bytes <= packed);
+             i++)
+            u.layers[u.n++] = (struct k_unpack_layer){.packed = d->arena + layers[i].at,
+                                                      .packed_bytes = layers[i].packed_bytes,
+                                                      .to = d->arena + layers[i].to,
+                                                      .bytes = layers[i].bytes};
+        k_unpack(d->stream, &u, d->damaged, d->n_sms);
+    }
+    return cuda__check(cudaGetLastError(), "enqueue the unpacking of weights", err);
+}
+
 /* Pageable memory is not worth a ring of its own: the driver may hold the caller until the fence
  * is passed. */
 static int cuda_prefetch(struct dev *base, size_t off, const void *host, size_t bytes,
@@ -450,6 +473,7 @@ static const struct dev_stream_ops STREAM = {
     .download = cuda_download,
     .fill = cuda_fill,
     .move = cuda_move,
+    .unpack = cuda_unpack,
     .prefetch = cuda_prefetch,
     .prefetch_fence = cuda_prefetch_fence,
     .prefetch_join = cuda_prefetch_join,

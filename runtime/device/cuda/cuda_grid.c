@@ -3,19 +3,22 @@
  *
  * Faults: a kernel that meets an index outside its table, or a label that is no class, writes
  * struct k_fault to a page of host memory; the host looks there whenever it has waited for the
- * stream.
+ * stream. So does one that finds packed weights damaged.
  */
 #include "runtime/device/cuda/cuda.h"
 
 int cuda__grid_open(struct cuda_dev *d, struct sh_err *err)
 {
     const size_t bytes = K_ARRIVALS * sizeof(*d->arrivals);
-    int rc = cuda__check(cudaHostAlloc((void **)&d->fault, sizeof(*d->fault), cudaHostAllocMapped),
+    int rc = cuda__check(cudaHostAlloc((void **)&d->fault, sizeof(*d->fault) + sizeof(*d->damaged),
+                                       cudaHostAllocMapped),
                          "allocate a page that kernels report to", err);
 
     if (rc)
         return rc;
     *d->fault = (struct k_fault){.op = 0};
+    d->damaged = (uint32_t *)(d->fault + 1);
+    *d->damaged = 0;
     rc = cuda__check(cudaMalloc((void **)&d->arrivals, bytes), "allocate counters of blocks", err);
     if (!rc) /* before the kernels, which the stream does not order with what other streams do */
         rc = cuda__check(cudaMemsetAsync(d->arrivals, 0, bytes, d->stream),
@@ -39,6 +42,11 @@ int cuda__fault_check(struct cuda_dev *d, struct sh_err *err)
     const struct dev_op *op;
     struct k_fault f;
 
+    if (d->fault && *(volatile uint32_t *)d->damaged) { /* an index may be bad for that reason */
+        *d->damaged = 0;
+        *d->fault = (struct k_fault){.op = 0};
+        return SH_FAIL(err, SH_E_IO, "packed weights are damaged");
+    }
     if (!d->fault || *(volatile uint32_t *)&d->fault->op == 0)
         return SH_OK;
     f = *d->fault;

@@ -4,6 +4,7 @@
 #include "runtime/device/cuda/cuda.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static uint32_t float_bits(float x)
 {
@@ -64,6 +65,68 @@ static uint16_t to_bf16(float x)
 static float from_bf16(uint16_t h)
 {
     return float_of((uint32_t)h << 16);
+}
+
+/* To the nearest, ties to even; what is finite stays finite. */
+static uint32_t to_tf32(uint32_t u)
+{
+    const uint32_t a = u & 0x7fffffffu;
+
+    if (a >= 0x7f7ff000u)
+        return a > 0x7f800000u ? (u | 0x400000u) & ~0x1fffu : a == 0x7f800000u ? u : u & ~0x1fffu;
+    return (u + 0xfffu + (u >> 13 & 1u)) & ~0x1fffu;
+}
+
+static void round_all(void *stored, size_t n)
+{
+    unsigned char *at = stored;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+
+        memcpy(&u, at + i * sizeof(u), sizeof(u));
+        u = to_tf32(u);
+        memcpy(at + i * sizeof(u), &u, sizeof(u));
+    }
+}
+
+/* Does input k of the operation go into a product, and nowhere else? Convolutions in groups may be
+ * computed in F32. */
+static bool goes_into_product(const struct dev_op *op, uint32_t k)
+{
+    return (op->kind == DEV_OP_CONV && k == 1 && op->u.conv.groups == 1) ||
+           (op->kind == DEV_OP_MATMUL && k < 2);
+}
+
+static enum pack_type pack_type_of(enum cuda_type t)
+{
+    return t == CUDA_T_F32    ? PACK_32
+           : t == CUDA_T_F16  ? PACK_F16
+           : t == CUDA_T_BF16 ? PACK_BF16
+                              : PACK_BYTES;
+}
+
+int cuda__note_stored(struct cuda_plan *p, struct sh_err *err)
+{
+    struct dev_graph *g = p->base.g;
+    bool *reads_all = calloc((size_t)g->n_tensors + 1, sizeof(*reads_all)); /* by root */
+
+    if (!reads_all)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan of %u tensors", g->n_tensors);
+    for (uint32_t i = 0; i < g->n_ops; i++)
+        for (uint32_t k = 0; k < g->ops[i].n_in; k++)
+            if (g->ops[i].in[k] != DEV_NONE && !goes_into_product(&g->ops[i], k))
+                reads_all[p->tensors[g->ops[i].in[k]].root] = true;
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
+        const uint32_t root = p->tensors[i].root;
+
+        g->tensors[i].stored = pack_type_of(p->tensors[i].form.type);
+        p->tensors[i].rounds = p->precision == DEV_TF32 && !reads_all[root] &&
+                               g->tensors[root].role == DEV_ROLE_WEIGHT &&
+                               p->tensors[i].form.type == CUDA_T_F32;
+    }
+    free(reads_all);
+    return SH_OK;
 }
 
 /* One element; n bytes wide and unchanged where the types agree. */
@@ -130,6 +193,8 @@ static int convert_all(struct dev_plan *p, uint32_t tensor, const void *from, vo
         memcpy(to, from, (size_t)dev_tensor_elements(t) * cuda__type_bytes(f.type));
     else
         convert_tensor(t, f, from, to, pack);
+    if (pack && cp->tensors[tensor].rounds)
+        round_all(to, (size_t)dev_tensor_elements(t));
     return SH_OK;
 }
 

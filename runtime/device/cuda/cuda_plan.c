@@ -500,6 +500,9 @@ int cuda__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precis
         rc = join_moves(p, err);
     if (rc)
         goto out;
+    rc = cuda__note_stored(p, err);
+    if (rc)
+        goto out;
     for (uint32_t i = 0; i < g->n_tensors; i++)
         g->tensors[i].bytes = form_bytes(&g->tensors[i], p->tensors[i].form);
     *out = &p->base;

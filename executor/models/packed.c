@@ -1,0 +1,221 @@
+/* packed.c - images that travel packed (runtime/pack/pack.h). A packed layer on the device is of no
+ * use until the worker of a run has unpacked it, and then it is gone: the layers before it lie
+ * where it was. So the first layer that is still packed says what of the image can be used, and
+ * what a run is told to unpack.
+ *
+ *   n_layers -> i         layers from i on are sent: to a run, or ahead of one       [packed__send]
+ *   i -> j, j > i         a run has unpacked so many                               [model_unpacked]
+ *   i -> n_layers         ... or all of them; or it has lost blocks, or a worker died or met
+ *                         damage while it unpacked: layers from i on are forgotten
+ *                                                                                [packed__settle]
+ *
+ * Nobody moves an image while packed layers are in it: only one that lost blocks is moved.
+ */
+#include "executor/models/packed.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "executor/models/model_int.h"
+#include "executor/models/tier.h"
+#include "runtime/pack/pack.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Of what is written; measured on an H200, and on one core. It only has to be about right: layers
+ * are unpacked in a tenth of the time of their copies. */
+#define QUEUED_NS_PER_BYTE 0.0008
+#define HOST_NS_PER_BYTE 2.0
+
+static struct residency *places(const struct model *m)
+{
+    return space_residency(store__env(m->store)->space);
+}
+
+static uint64_t layer_start(const uint64_t *ends, uint32_t layer)
+{
+    return layer ? ends[layer - 1] : 0;
+}
+
+/* Where the packed image lies in its range, so that no layer is unpacked over those that are still
+ * packed, nor over itself. */
+static uint64_t shift_of(const struct model *m)
+{
+    uint64_t shift = 0;
+
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        const uint64_t packed = layer_start(m->link_ends, i);
+
+        shift = SH_MAX(shift, m->layer_ends[i] > packed ? m->layer_ends[i] - packed : 0);
+    }
+    return SH_ALIGN_UP(shift, (uint64_t)PACK_ALIGN);
+}
+
+static int check_link_ends(const struct model *m, struct sh_err *err)
+{
+    const uint64_t most = pack_bound(m->image_bytes, 0) + m->n_layers * pack_bound(0, 0);
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < m->n_layers; last = m->link_ends[i++])
+        if (m->link_ends[i] < last || m->link_ends[i] % PACK_ALIGN)
+            return SH_FAIL(err, SH_E_PROTO, "packed layer %u ends before it begins", i);
+    return last > 0 && last <= 2 * most
+               ? SH_OK
+               : SH_FAIL(err, SH_E_PROTO, "the packed layers hold %" PRIu64 " bytes", last);
+}
+
+static double unpack_ns_per_byte(const struct store_env *env)
+{
+    return dev_mem_is_queued(env->mem) ? QUEUED_NS_PER_BYTE : HOST_NS_PER_BYTE;
+}
+
+void packed__ask(const struct model *m, struct msg_wk_model *to)
+{
+    const struct store_env *env = store__env(m->store);
+
+    /* Measurements that hand images to workers want them as they are. */
+    to->pack = HOOK_ASK(env->hooks, maps_images, true) ? env->packs : MSG_PACK_NEVER;
+    to->copy_ns = tx_alpha_ns(env->tx);
+    to->link_ns = tx_beta_ns(env->tx);
+    to->unpack_ns = unpack_ns_per_byte(env);
+}
+
+uint64_t packed__stored(const struct model *m, const struct msg_wk_model_done *d)
+{
+    const size_t n = d->link_ends.len / sizeof(uint64_t);
+
+    if (m->base != m)
+        return 0;
+    return n ? ((const uint64_t *)d->link_ends.data)[n - 1] : d->image_bytes;
+}
+
+int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err)
+{
+    int rc;
+
+    free(m->link_ends);
+    m->link_ends = NULL;
+    m->link_bytes = m->room_bytes = m->image_bytes;
+    m->packed_from = m->n_layers;
+    if (link_ends.len == 0)
+        return SH_OK;
+    if (link_ends.len != m->n_layers * sizeof(*m->link_ends))
+        return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
+    m->link_ends = malloc(link_ends.len);
+    if (!m->link_ends)
+        return SH_FAIL(err, SH_E_NOMEM, "could not keep the tables of a model");
+    memcpy(m->link_ends, link_ends.data, link_ends.len);
+    rc = check_link_ends(m, err);
+    if (rc)
+        return rc;
+    m->link_bytes = m->link_ends[m->n_layers - 1];
+    m->room_bytes = SH_MAX(m->image_bytes, shift_of(m) + m->link_bytes);
+    return SH_OK;
+}
+
+struct tx_image packed__tx(const struct model *m)
+{
+    struct tx_image im = {.host = m->image.base,
+                          .bytes = m->link_bytes,
+                          .n_layers = m->n_layers,
+                          .layer_ends = m->layer_ends};
+
+    if (!m->link_ends)
+        return im;
+    im.layer_ends = m->link_ends;
+    im.device_ends = m->layer_ends;
+    im.shift = shift_of(m);
+    im.unpack_ns_per_byte = unpack_ns_per_byte(store__env(m->store));
+    return im;
+}
+
+/* Are its packed layers of no use any more? */
+static bool has_lost_packed(const struct model *m)
+{
+    return m->packed_from < m->n_layers &&
+           (m->is_spoiled ||
+            residency_held(places(m), m->res) < residency_blocks(places(m), m->res));
+}
+
+uint64_t packed__usable(const struct model *m, uint64_t held)
+{
+    return has_lost_packed(m) ? SH_MIN(held, layer_start(m->layer_ends, m->packed_from)) : held;
+}
+
+int packed__settle(struct model *m, struct sh_err *err)
+{
+    const uint32_t blocks = (uint32_t)(layer_start(m->layer_ends, m->packed_from) / DEV_BLOCK);
+
+    if (!m->has_image || !has_lost_packed(m))
+        return SH_OK;
+    model_unkeep(m, INT64_MAX);
+    if (residency_pins(places(m), m->res))
+        return SH_FAIL(err, SH_E_DEVMEM, "the model's memory is being recovered; try again");
+    if (m->is_spoiled)
+        residency_forget(places(m), m->res, blocks);
+    else
+        residency_truncate(places(m), m->res, blocks);
+    m->is_spoiled = false;
+    m->packed_from = m->n_layers;
+    return SH_OK;
+}
+
+void packed__send(struct model *m)
+{
+    uint32_t i = 0;
+
+    if (!m->link_ends)
+        return;
+    while (i < m->n_layers && m->layer_ends[i] <= m->at.resident)
+        i++;
+    m->packed_from = i;
+}
+
+void packed__forget(struct model *m)
+{
+    m->packed_from = m->n_layers;
+    m->is_spoiled = false;
+}
+
+/* ------------------------------------------------------------------ runs */
+
+uint64_t model_link_bytes(const struct model *m, uint64_t from)
+{
+    return m->link_bytes - tx_link_bytes(&m->tx, from);
+}
+
+bool model_tell_packed(const struct model *m, struct msg_wk_run *r)
+{
+    if (m->packed_from == m->n_layers || !m->link_ends)
+        return false;
+    r->packed_from = m->packed_from;
+    r->packed_at = m->at.off + m->tx.shift;
+    r->link_ends = (struct sh_blob){m->link_ends, m->n_layers * sizeof(*m->link_ends)};
+    return true;
+}
+
+void model_unpacked(struct model *m, uint32_t unpacked)
+{
+    if (!m->is_spoiled)
+        m->packed_from = SH_MAX(m->packed_from, SH_MIN(unpacked, m->n_layers));
+}
+
+void model_spoil(struct model *m)
+{
+    m->is_spoiled = m->packed_from < m->n_layers;
+}
+
+bool model_is_spoiled(const struct model *m)
+{
+    return m->is_spoiled;
+}
+
+void model_damaged(struct model *m)
+{
+    struct sh_err err = {0};
+
+    model_spoil(m);
+    SH_FAIL(&err, SH_E_UNAVAILABLE, "the weights of version %" PRId64 " are damaged in host memory",
+            m->handle);
+    tier_lose(m, &err);
+}

@@ -1,0 +1,139 @@
+/* pack.c - see pack.h. */
+#include "executor/worker/pack.h"
+
+#include "common/mem.h"
+#include "runtime/group.h"
+#include "runtime/pack/pack.h"
+
+#include <stdlib.h>
+
+#define PIECE ((uint64_t)4 << 20) /* bytes packed without a look at what waits */
+#define LEAST_SAVED 0.02          /* of bytes, and of time; less is not worth it */
+#define GROUP_NS 10000            /* what unpacking a group takes beside its bytes */
+#define AT_ONCE 64u
+
+static uint64_t layer_from(const uint64_t *ends, uint32_t layer)
+{
+    return layer ? ends[layer - 1] : 0;
+}
+
+struct packing {
+    const unsigned char *image;
+    const uint64_t *ends; /* of layers */
+    struct pack_span *spans;
+    size_t n_spans, at; /* at: the first one of the layer */
+};
+
+/* The spans of the layer, which begin at its first byte from now on. */
+static size_t spans_of(struct packing *k, uint32_t layer)
+{
+    const uint64_t from = layer_from(k->ends, layer), to = k->ends[layer];
+    size_t n = 0;
+
+    while (k->at + n < k->n_spans && k->spans[k->at + n].off < to)
+        k->spans[k->at + n++].off -= from;
+    return n;
+}
+
+/* No more than this, whatever the numbers. The rest of the memory is never touched. */
+static int make_packed_memory(struct packing *k, uint32_t n_layers, struct sh_shm *out,
+                              struct sh_err *err)
+{
+    const uint64_t bytes = n_layers ? k->ends[n_layers - 1] : 0;
+
+    return sh_shm_create("shunt-image", pack_bound(bytes, k->n_spans) + n_layers * pack_bound(0, 0),
+                         out, err);
+}
+
+int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
+               void (*between)(void *arg), void *arg, struct sh_shm *out, struct sh_err *err)
+{
+    struct packing k = {.image = image, .ends = program_layer_ends(p)};
+    const uint32_t n_layers = program_n_layers(p);
+    uint64_t to = 0, since = 0;
+    int rc = program_spans(p, &k.spans, &k.n_spans, err);
+
+    *out = (struct sh_shm){.fd = -1};
+    if (!rc)
+        rc = make_packed_memory(&k, n_layers, out, err);
+    for (uint32_t i = 0; !rc && i < n_layers; i++) {
+        const uint64_t from = layer_from(k.ends, i);
+        const size_t n = spans_of(&k, i);
+        size_t bytes = 0;
+
+        rc = pack_layer(k.image + from, k.ends[i] - from, k.spans + k.at, n,
+                        (unsigned char *)out->base + to, &bytes, err);
+        k.at += n;
+        link_ends[i] = to += bytes;
+        if (k.ends[i] - since >= PIECE) {
+            since = k.ends[i];
+            between(arg);
+        }
+    }
+    free(k.spans);
+    if (rc || to == 0 || (double)to > (1 - LEAST_SAVED) * (double)layer_from(k.ends, n_layers)) {
+        sh_shm_fini(out);
+        *out = (struct sh_shm){.fd = -1};
+    }
+    return rc;
+}
+
+/* Of a run for which all is copied, ns; INT64_MAX: not known. */
+static int64_t finish_of(const uint64_t *ends, const uint64_t *sent, const double *layer_ns,
+                         uint32_t n, const struct msg_wk_model *msg)
+{
+    const bool is_packed = sent != ends;
+    int64_t *copy = calloc(2 * (size_t)n + 1, sizeof(*copy)), *compute = copy ? copy + n : NULL;
+    struct group_plan plan = {0};
+    int64_t finish = INT64_MAX;
+
+    for (uint32_t i = 0; copy && i < n; i++) {
+        const double bytes = (double)(ends[i] - layer_from(ends, i));
+
+        copy[i] = (int64_t)((double)(sent[i] - layer_from(sent, i)) * msg->link_ns);
+        compute[i] = (int64_t)(layer_ns[i] + (is_packed ? bytes * msg->unpack_ns : 0));
+    }
+    if (copy && !group_solve(copy, compute, n, (int64_t)msg->copy_ns, &plan, NULL)) {
+        for (uint32_t g = 0; is_packed && g < plan.n; g++)
+            compute[g ? plan.ends[g - 1] : 0] += GROUP_NS;
+        finish = group_evaluate(copy, compute, n, (int64_t)msg->copy_ns, plan.ends, plan.n);
+    }
+    group_plan_fini(&plan);
+    free(copy);
+    return finish;
+}
+
+bool pack_gains(const struct program *p, const uint64_t *link_ends, const double *layer_ns,
+                uint32_t n_batches, const struct msg_wk_model *msg)
+{
+    const uint64_t *ends = program_layer_ends(p);
+    const uint32_t n = program_n_layers(p);
+    double packed = 0, plain = 0;
+
+    for (uint32_t i = 0; n && i < n_batches; i++) {
+        packed += (double)finish_of(ends, link_ends, layer_ns + (size_t)i * n, n, msg);
+        plain += (double)finish_of(ends, ends, layer_ns + (size_t)i * n, n, msg);
+    }
+    return packed < (1 - LEAST_SAVED) * plain;
+}
+
+int unpack_layers(struct dev *d, const struct program *p, size_t image_off, size_t packed_at,
+                  const uint64_t *link_ends, uint32_t from, uint32_t to, struct sh_err *err)
+{
+    const uint64_t *ends = program_layer_ends(p);
+    struct dev_packed layers[AT_ONCE];
+    int rc = SH_OK;
+
+    while (!rc && from < to) {
+        size_t n = 0;
+
+        for (; from < to && n < AT_ONCE; from++)
+            layers[n++] =
+                (struct dev_packed){.at = packed_at + layer_from(link_ends, from),
+                                    .packed_bytes = link_ends[from] - layer_from(link_ends, from),
+                                    .to = image_off + layer_from(ends, from),
+                                    .bytes = ends[from] - layer_from(ends, from)};
+        rc = dev_unpack(d, layers, n, err);
+    }
+    return rc;
+}

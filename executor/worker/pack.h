@@ -1,0 +1,22 @@
+/* pack.h - an image that the worker has made, packed (runtime/pack/pack.h). */
+#ifndef SH_EXECUTOR_WORKER_PACK_H
+#define SH_EXECUTOR_WORKER_PACK_H
+
+#include "common/msg.h"
+#include "common/shm.h"
+#include "runtime/model/program.h"
+
+/* Layer by layer; calls between(arg) now and then. link_ends: [n_layers], where each packed layer
+ * ends. *out: OWNED, sh_shm_fini(); unset if packing does not make the image smaller. */
+int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
+               void (*between)(void *arg), void *arg, struct sh_shm *out, struct sh_err *err);
+/* Does a run for which all of the image is copied end sooner with packed layers, over all batch
+ * sizes? layer_ns: [n_batches][n_layers]; msg says what copies and unpacking cost. */
+bool pack_gains(const struct program *p, const uint64_t *link_ends, const double *layer_ns,
+                uint32_t n_batches, const struct msg_wk_model *msg);
+/* [enqueue] Unpacks layers [from, to) of the image at image_off, whose packed layers end at
+ * link_ends behind packed_at. */
+int unpack_layers(struct dev *d, const struct program *p, size_t image_off, size_t packed_at,
+                  const uint64_t *link_ends, uint32_t from, uint32_t to, struct sh_err *err);
+
+#endif

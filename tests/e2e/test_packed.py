@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Packed images: the answers are those of unpacked ones, bit for bit, whatever happens to the image or to who
+unpacks it, and fewer bytes are kept and copied.
+
+Without it: a run could compute with weights that nobody has unpacked, or half of them, or damaged ones.
+
+Usage: test_packed.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN)
+"""
+import glob
+import os
+import random
+import signal
+import struct
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from exec_driver import WAIT_S, Driver  # noqa: E402
+from test_executor import CANCELLED, MIB, OPTIONS, UNAVAILABLE, Case, cpu_time  # noqa: E402
+
+ON = "--pack-images=on"
+COPIED = 'shunt_copied_bytes_total{executor="e0",direction="h2d",purpose="weights"}'
+
+
+def picture(seed=3):
+    rnd = random.Random(seed)
+    return struct.pack("<150528f", *(rnd.uniform(-1, 1) for _ in range(150528)))
+
+
+class Packed(Case):
+    def load18(self, d, version=1, seed=1, **kw):
+        d.load(version, d.package(self.zoo("resnet18", "inference", seed))[0], max_batch=1, **kw)
+
+    def answer(self, d, version=1, x=None, **kw):
+        r, out = d.result(d.run(version, [x or picture()], [4000], 1, **kw))
+        self.assertEqual((r.rc, r.msg), (0, ""))
+        return r, out[0][0]
+
+    def want(self, seed=1):
+        d = self.driver("--pack-images=off")
+        self.load18(d, seed=seed)
+        r, out = self.answer(d)
+        copied = d.metrics()[COPIED]
+        d.stop()
+        return out, copied
+
+    def test_answers_are_the_same_and_fewer_bytes_travel(self):
+        want, copied = self.want()
+        d = self.driver(ON)
+        self.load18(d)
+        for _ in range(2):
+            self.assertEqual(self.answer(d)[1], want)
+        d.rest(1.5)  # metrics are told once a second
+        m = d.metrics()
+        self.assertLess(m[COPIED], 0.9 * copied)  # fp32: 27.4 of 32 bits
+        self.assertGreater(m[COPIED], 0.8 * copied)
+        self.assertLess(m['shunt_image_bytes{executor="e0",tier="host"}'], 0.9 * d.states[1].image_bytes)
+        d.scheduler.send("MODEL_UNLOAD", epoch=d.epoch, version_id=1)
+        d.wait(lambda: d.states[1].phase == "GONE", WAIT_S, "GONE")
+
+    def test_images_that_lose_blocks_come_back(self):
+        want = {seed: self.want(seed)[0] for seed in (1, 2, 3)}
+        d = self.driver(ON, "--pool-bytes=125M")
+        for v in want:
+            self.load18(d, v, v, tenant="t%d" % v, model="m%d" % v)
+        for v in (1, 2, 3, 1, 3, 2, 2, 1, 3, 3):
+            self.assertEqual(self.answer(d, v, tenant="t%d" % v)[1], want[v])
+        self.assertGreater(sum(d.metrics().get('shunt_residency_total{executor="e0",tenant="t%d",result="partial"}' % v,
+                                               0) for v in want), 0)
+
+    def test_what_was_prepared_is_unpacked_by_the_run(self):
+        want, _ = self.want()
+        d = self.driver(ON, "--copy-gb-per-s=1")
+        self.load18(d)
+        d.scheduler.send("PREPARE", epoch=1, rid=5, version_id=1, evict=0)
+        d.wait(lambda: d.metrics().get(COPIED, 0) >= 0.8 * d.states[1].image_bytes, WAIT_S, "the copy")
+        d.rest(0.5)
+        copied = d.metrics()[COPIED]
+        for _ in range(2):
+            r, out = self.answer(d)
+            self.assertEqual((r.copy_ns, out), (0, want))
+        self.assertEqual(d.metrics()[COPIED], copied)
+
+    def test_a_worker_that_dies_while_it_unpacks_leaves_nothing_of_it(self):
+        want, _ = self.want()
+        d = self.driver(ON, "--copy-gb-per-s=0.1")
+        self.load18(d)
+        key = 'shunt_workers{executor="e0",state="active"}'
+        for wait in (0, 0.2):  # when it has the run; when it is at it
+            if wait:
+                run = d.run(1, [picture()], [4000], 1)
+                d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+                d.rest(wait)
+                os.kill(max(d.worker_pids(), key=cpu_time), signal.SIGKILL)
+            else:
+                with self.held(d.worker_pids()) as workers:
+                    run = d.run(1, [picture()], [4000], 1)
+                    d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+                    os.kill(workers[0], signal.SIGKILL)  # the first in the pool is chosen first
+            r, out = d.result(run)
+            self.assertEqual((r.rc, out[0][0]), (0, want))
+            d.wait(lambda: d.metrics()['shunt_workers{executor="e0",state="standby"}'] == 3, WAIT_S, "all workers")
+            self.assertEqual(self.answer(d)[1], want)
+
+    def test_a_run_that_is_given_up_leaves_what_it_had_not_unpacked(self):
+        want, _ = self.want()
+        d = self.driver(ON, "--copy-gb-per-s=0.1")
+        self.load18(d)
+        key = 'shunt_workers{executor="e0",state="active"}'
+        run = d.run(1, [picture()], [4000], 1)
+        d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+        d.rest(0.15)
+        d.scheduler.send("RUN_CANCEL", run_id=run[0], rid=0, api_id=0)
+        r, _ = d.result(run)
+        self.assertIn(r.rc, (0, CANCELLED))
+        for _ in range(2):
+            self.assertEqual(self.answer(d)[1], want)
+
+    def test_it_is_kept_packed_and_comes_back_from_disk(self):
+        want, _ = self.want()
+        d = self.driver(ON)
+        keep, package = d.dir, os.path.join(d.dir, "blobs", "packages", "%064x" % 1)
+        os.rename(d.package(self.zoo("resnet18", "inference"))[0], package)
+        for again in range(3):
+            if again:
+                d = Driver(*OPTIONS, ON, keep=keep).start()
+            d.load(1, package, max_batch=1)
+            self.assertEqual(self.answer(d)[1], want)
+            with open(os.path.join(keep, "executor.log")) as log:
+                self.assertEqual(log.read().count("kept=1 mapped=1"), again)
+            d.wait(lambda: glob.glob(os.path.join(keep, "kept", "*.kept")), WAIT_S, "a file of it")
+            d.stop()
+        size = os.path.getsize(glob.glob(os.path.join(keep, "kept", "*.kept"))[0])
+        self.assertLess(size, 0.9 * d.states[1].image_bytes)
+
+    def test_damaged_weights_answer_nobody(self):
+        d = self.driver(ON, "--pool-bytes=125M", "--kept-bytes=0")
+        for v in (1, 2, 3):
+            self.load18(d, v, v)
+        self.answer(d, 1)
+        for v in (2, 3, 2, 3):  # the device has no room for the others
+            self.answer(d, v)
+        n = 0
+        for fd in os.listdir("/proc/%d/fd" % d.proc.pid):
+            path = "/proc/%d/fd/%s" % (d.proc.pid, fd)
+            if "shunt-image" not in os.readlink(path):
+                continue
+            with open(path, "r+b") as image:  # one bit in each MiB, of numbers and of tables
+                size = os.fstat(image.fileno()).st_size
+                for at in range(MIB // 3, size, MIB):
+                    image.seek(at)
+                    was = image.read(1)
+                    image.seek(at)
+                    image.write(bytes([was[0] ^ 4]))
+            n += 1
+        self.assertEqual(n, 3)
+        r, _ = d.result(d.run(1, [picture()], [4000], 1))
+        self.assertEqual(r.rc, UNAVAILABLE)
+        d.wait(lambda: d.states[1].phase == "GONE", WAIT_S, "it is given up")
+        with open(os.path.join(d.dir, "executor.log")) as log:
+            self.assertIn("ev=image.lost", log.read())
+
+
+if __name__ == "__main__":
+    unittest.main()
