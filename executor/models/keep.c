@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/mem.h"
 #include "common/units.h"
 #include "executor/models/model_int.h"
 
@@ -36,6 +37,9 @@ void keep_made(struct model *m, const struct worker *w, const struct msg_wk_mode
     }
     if (d->layer_ns.len != sizeof(double) * m->n_layers * m->n_batches)
         return; /* it has fewer batch sizes than who built it */
+    if (d->link_ends.len != (m->link_ends ? m->n_layers * sizeof(*m->link_ends) : 0) ||
+        (m->link_ends && memcmp(d->link_ends.data, m->link_ends, d->link_ends.len) != 0))
+        return; /* it decided anew whether to pack: the file would not be what it says */
     if (kept_dir_write(store__env(m->store)->kept, &m->kept, &about, d->layer_ns.data, image, &err))
         sh_log_err(SH_LOG_WARN, "model.keep", &err);
 }

@@ -166,6 +166,7 @@ static void free_writing(struct writing *w)
         return;
     sh_shm_fini(&w->image);
     free((void *)w->about.layer_ends);
+    free((void *)w->about.link_ends);
     free((void *)w->about.batches);
     free(w->layer_ns);
     free(w->path);
@@ -229,9 +230,12 @@ static int copy_tables(struct writing *w, const struct kept_about *a, const doub
     int rc;
 
     w->about = *a;
-    w->about.layer_ends = NULL;
+    w->about.layer_ends = w->about.link_ends = NULL;
     w->about.batches = NULL;
     rc = copy_table(a->layer_ends, a->n_layers * sizeof(*a->layer_ends), &w->about.layer_ends, err);
+    if (!rc && a->link_ends)
+        rc =
+            copy_table(a->link_ends, a->n_layers * sizeof(*a->link_ends), &w->about.link_ends, err);
     if (!rc)
         rc = copy_table(a->batches, a->n_batches * sizeof(*a->batches), &w->about.batches, err);
     if (!rc)

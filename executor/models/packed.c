@@ -151,10 +151,7 @@ int packed__settle(struct model *m, struct sh_err *err)
     model_unkeep(m, INT64_MAX);
     if (residency_pins(places(m), m->res))
         return SH_FAIL(err, SH_E_DEVMEM, "the model's memory is being recovered; try again");
-    if (m->is_spoiled)
-        residency_forget(places(m), m->res, blocks);
-    else
-        residency_truncate(places(m), m->res, blocks);
+    residency_forget(places(m), m->res, blocks); /* where it was not unpacked, it is not ours */
     m->is_spoiled = false;
     m->packed_from = m->n_layers;
     return SH_OK;

@@ -419,6 +419,11 @@ int pack_layer(const void *layer, uint64_t bytes, const struct pack_span *spans,
     p->blocks = (struct pack_block *)(void *)(p->packed + sizeof(*head));
     end = pack_spans(p, spans, n_spans, begin);
     gap = (size_t)SH_ALIGN_UP(p->n_escapes, PACK_ALIGN);
+    if (begin + gap > UINT32_MAX) {
+        free(p->escapes);
+        free(p);
+        return SH_FAIL(err, SH_E_TOOBIG, "a layer of so many numbers cannot be packed");
+    }
     if (gap) {
         memmove(p->packed + begin + gap, p->packed + begin, (size_t)(end - begin));
         memset(p->packed + begin, 0, gap);

@@ -193,7 +193,6 @@ __device__ bool unpack_numbers(const k_unpack_layer &l, const pack_block &b, uin
     const uint32_t *words = (const uint32_t *)(l.packed + planes);
     const unsigned char *escapes = l.packed + b.escapes, *end = l.packed + l.packed_bytes;
     const uint2 table = *(const uint2 *)b.table;
-    bool fits = true;
 
     if (b.n == 0 || b.n > PACK_BLOCK || to + b.n * F::WIDE > l.bytes ||
         planes + n_halves * N_WORDS<F> * PACK_LANES * sizeof(uint32_t) > l.packed_bytes ||
@@ -207,10 +206,11 @@ __device__ bool unpack_numbers(const k_unpack_layer &l, const pack_block &b, uin
 #pragma unroll
         for (uint32_t j = 0; j < N_WORDS<F>; j++)
             h = pack_mix(h, w[j]);
-        fits = fits && f.total == b.n_escapes[k];
+        if (f.total != b.n_escapes[k]) // as all lanes see it: they are not there to be read
+            return false;
         h = mix_in_escapes(h, f);
     }
-    if (__reduce_add_sync(ALL, pack_join(h, lane)) != b.sum || !fits)
+    if (__reduce_add_sync(ALL, pack_join(h, lane)) != b.sum)
         return false;
     for (uint32_t k = 0; k < n_halves; k++) {
         uint32_t w[N_WORDS<F>];
