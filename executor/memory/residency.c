@@ -174,6 +174,19 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
     return SH_OK;
 }
 
+static uint32_t needs(const struct image *im)
+{
+    const uint32_t unpacked = im->conf.unpacked_blocks;
+
+    return im->is_packed || !unpacked || im->held < unpacked ? im->conf.n_blocks : unpacked;
+}
+
+/* Of the blocks that leave it. */
+static uint32_t left_tag(const struct image *im)
+{
+    return im->is_packed ? ARENA_FOREIGN : im->conf.tag;
+}
+
 static void cut_image(struct residency *r, uint32_t id, uint32_t blocks, uint32_t tag)
 {
     struct image *im = &r->images[id];
@@ -189,7 +202,7 @@ static void cut_image(struct residency *r, uint32_t id, uint32_t blocks, uint32_
 
 void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks)
 {
-    cut_image(r, id, blocks, r->images[id].conf.tag);
+    cut_image(r, id, blocks, left_tag(&r->images[id]));
 }
 
 void residency_forget(struct residency *r, uint32_t id, uint32_t blocks)
@@ -211,8 +224,10 @@ void residency_pin(struct residency *r, uint32_t id)
 
 void residency_unpin(struct residency *r, uint32_t id)
 {
-    if (r->images[id].pins)
-        r->images[id].pins--;
+    struct image *im = &r->images[id];
+
+    if (im->pins && --im->pins == 0 && im->held > needs(im))
+        residency_truncate(r, id, needs(im));
 }
 
 uint32_t residency_pins(const struct residency *r, uint32_t id)
@@ -229,6 +244,11 @@ void residency_unpin_all(struct residency *r)
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky)
 {
     r->images[id].is_sticky = is_sticky;
+}
+
+void residency_set_packed(struct residency *r, uint32_t id, bool is_packed)
+{
+    r->images[id].is_packed = is_packed;
 }
 
 void residency_set_costly(struct residency *r, uint32_t id, bool is_costly)
@@ -252,11 +272,11 @@ void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
 uint32_t residency_distance(struct residency *r, uint32_t id)
 {
     const uint64_t last = r->images[id].last_run;
-    uint64_t blocks = r->images[id].conf.n_blocks;
+    uint64_t blocks = needs(&r->images[id]);
 
     for (uint32_t i = 0; last && i < r->n_images; i++)
         if (r->images[i].is_used && r->images[i].last_run > last)
-            blocks += r->images[i].conf.n_blocks;
+            blocks += needs(&r->images[i]);
     r->images[id].last_run = ++r->n_runs;
     return last ? (uint32_t)SH_MIN(blocks, (uint64_t)RESIDENCY_NEVER - 1) : RESIDENCY_NEVER;
 }
@@ -268,7 +288,7 @@ uint32_t residency_held(const struct residency *r, uint32_t id)
 
 uint32_t residency_blocks(const struct residency *r, uint32_t id)
 {
-    return r->images[id].conf.n_blocks;
+    return needs(&r->images[id]);
 }
 
 uint32_t residency_tag(const struct residency *r, uint32_t id)
@@ -455,7 +475,7 @@ static uint32_t had_from(const struct residency *r, const struct want *w, const 
 /* What lies behind them costs no time when it is missing. */
 static uint32_t keep_of(const struct image *im)
 {
-    return im->is_costly ? im->conf.n_blocks : im->conf.keep_blocks;
+    return im->is_costly || im->is_packed ? needs(im) : im->conf.keep_blocks;
 }
 
 /* What taking the blocks of segment g from `from` to the end of the window costs. The blocks of a
@@ -632,7 +652,7 @@ static uint32_t evict_others(struct residency *r, uint32_t id)
 
 static void count_use(struct residency *r, const struct image *im)
 {
-    if (im->held < im->conf.n_blocks)
+    if (im->held < needs(im))
         r->counts.hard++;
     else if (r->conf.policy == RESIDENCY_SECOND_CHANCE && !im->is_active)
         r->counts.soft++;
@@ -654,13 +674,13 @@ int residency_place(struct residency *r, uint32_t id, bool may_evict, struct res
 
     *out = (struct residency_place){.had_blocks = im->held, .had_first = im->first};
     count_use(r, im);
-    if (im->held < im->conf.n_blocks) {
+    if (im->held < needs(im)) {
         rc = find_place(r, &w, w.n - im->held, &at, &out->evicted_blocks, err);
         if (rc)
             return rc;
         /* The old prefix and the new range may overlap: give all back, then take. */
         if (im->held)
-            rc = arena_give(r->arena, (struct arena_range){im->first, im->held}, im->conf.tag, err);
+            rc = arena_give(r->arena, (struct arena_range){im->first, im->held}, left_tag(im), err);
         if (!rc)
             rc = arena_take(r->arena, (struct arena_range){at, w.n}, ARENA_IMAGE, id, err);
         if (rc)
@@ -774,7 +794,7 @@ int residency_check(const struct residency *r, struct sh_err *err)
 
         if (!im->is_used)
             continue;
-        if (im->pins && im->held != im->conf.n_blocks)
+        if (im->pins && im->held < needs(im))
             return SH_FAIL(err, SH_E_BUG, "image %u is pinned but not whole", id);
         if (im->in_ring != (im->held > 0))
             return SH_FAIL(err, SH_E_BUG, "image %u is wrongly %s the ring", id,

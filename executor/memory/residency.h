@@ -5,7 +5,7 @@
  *
  *   held = 0            nothing is on the device; the image has no place
  *   0 < held < blocks   the head is there; the blocks behind it may belong to others
- *   held = blocks       all of it is there, or on its way; only then may it be pinned
+ *   held >= blocks      all of it is there, or on its way; only then may it be pinned
  *
  * A policy chooses victims; the default is an N-th chance clock. The hand moves only when room is
  * missing; it clears a use bit, or makes an unused, unpinned image a candidate. The cheapest window
@@ -37,7 +37,8 @@ struct residency;
 
 struct residency_image {
     uint32_t n_blocks, keep_blocks;
-    uint32_t tag; /* tenant (arena.h); keep it small, tables go up to the largest tag */
+    uint32_t unpacked_blocks; /* it needs no more once nothing of it is packed; 0: n_blocks */
+    uint32_t tag;             /* tenant (arena.h); keep it small, tables go up to the largest tag */
 };
 
 struct residency_place {
@@ -99,14 +100,17 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
                   struct sh_err *err);
 /* Gives its blocks back; it must not be pinned. */
 void residency_remove(struct residency *r, uint32_t id);
-void residency_pin(struct residency *r, uint32_t id); /* nests */
-void residency_unpin(struct residency *r, uint32_t id);
+void residency_pin(struct residency *r, uint32_t id);   /* nests */
+void residency_unpin(struct residency *r, uint32_t id); /* the last one: without spare blocks */
 uint32_t residency_pins(const struct residency *r, uint32_t id);
 void residency_unpin_all(struct residency *r); /* of a clone: to ask what would be */
 /* No policy chooses a sticky image, whatever part of it is held. Unlike a pinned image it
  * need not be whole, and residency_truncate() still cuts it. */
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky);
 bool residency_is_sticky(const struct residency *r, uint32_t id);
+/* A part of it lies there packed: it is of use only as a whole, and has not written all of its
+ * blocks, so those that leave it become ARENA_FOREIGN. */
+void residency_set_packed(struct residency *r, uint32_t id, bool is_packed);
 /* Whoever evicts it waits for more than a copy when it is wanted again. */
 void residency_set_costly(struct residency *r, uint32_t id, bool is_costly);
 int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,
@@ -122,7 +126,7 @@ void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* notes
  * included (LRU's stack distance); RESIDENCY_NEVER: no run used it before. */
 uint32_t residency_distance(struct residency *r, uint32_t id);
 uint32_t residency_held(const struct residency *r, uint32_t id);
-uint32_t residency_blocks(const struct residency *r, uint32_t id); /* of all of the image */
+uint32_t residency_blocks(const struct residency *r, uint32_t id); /* that it needs as a whole */
 uint32_t residency_tag(const struct residency *r, uint32_t id);
 
 /* Gives the image its whole range, evicting others if may_evict. Fails: SH_E_DEVMEM, SH_E_NOMEM;

@@ -6,7 +6,7 @@
 
 struct image {
     struct residency_image conf;
-    bool is_used, use, is_candidate, in_ring, is_sticky, is_costly;
+    bool is_used, use, is_candidate, in_ring, is_sticky, is_costly, is_packed;
     bool is_active; /* second chance: not on the list of those that go first */
     uint32_t floor; /* so many blocks are kept by its tenant's min: as of the last search */
     uint32_t first, held, pins, count;

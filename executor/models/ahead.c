@@ -57,10 +57,10 @@ static void stop_coming(struct model *m)
     count_ahead(m, model_link_bytes(m, m->at.resident) - gone, "brought");
     count_ahead(m, gone, "given_up");
     tx_image_fini(&m->tx);
-    packed__forget(m);
     model_unpin(m);
     residency_forget(space_residency(store__env(m->store)->space), m->res,
                      (uint32_t)(stays / DEV_BLOCK));
+    packed__forget(m);
     store_tell_place(m);
 }
 

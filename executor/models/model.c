@@ -220,6 +220,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
         goto fail;
     m->tx = packed__tx(m);
     im.n_blocks = (uint32_t)((m->room_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+    im.unpacked_blocks = (uint32_t)((m->image_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
     im.keep_blocks =
         (uint32_t)((tx_keep_bytes(env->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) / DEV_BLOCK);
     rc = residency_add(space_residency(env->space), &im, &m->res, err);
@@ -311,8 +312,8 @@ static void forget_lost_image(struct model *m)
     if (!m->is_lost || residency_pins(res, m->res))
         return;
     m->is_lost = m->is_broken = false;
-    packed__forget(m);
     residency_forget(res, m->res, 0);
+    packed__forget(m);
 }
 
 void model_unpin(struct model *m)

@@ -152,8 +152,7 @@ int packed__settle(struct model *m, struct sh_err *err)
     if (residency_pins(places(m), m->res))
         return SH_FAIL(err, SH_E_DEVMEM, "the model's memory is being recovered; try again");
     residency_forget(places(m), m->res, blocks); /* where it was not unpacked, it is not ours */
-    m->is_spoiled = false;
-    m->packed_from = m->n_layers;
+    packed__forget(m);
     return SH_OK;
 }
 
@@ -166,12 +165,14 @@ void packed__send(struct model *m)
     while (i < m->n_layers && m->layer_ends[i] <= m->at.resident)
         i++;
     m->packed_from = i;
+    residency_set_packed(places(m), m->res, i < m->n_layers);
 }
 
 void packed__forget(struct model *m)
 {
     m->packed_from = m->n_layers;
     m->is_spoiled = false;
+    residency_set_packed(places(m), m->res, false);
 }
 
 /* ------------------------------------------------------------------ runs */
@@ -193,8 +194,10 @@ bool model_tell_packed(const struct model *m, struct msg_wk_run *r)
 
 void model_unpacked(struct model *m, uint32_t unpacked)
 {
-    if (!m->is_spoiled)
-        m->packed_from = SH_MAX(m->packed_from, SH_MIN(unpacked, m->n_layers));
+    if (m->is_spoiled)
+        return;
+    m->packed_from = SH_MAX(m->packed_from, SH_MIN(unpacked, m->n_layers));
+    residency_set_packed(places(m), m->res, m->packed_from < m->n_layers);
 }
 
 void model_spoil(struct model *m)

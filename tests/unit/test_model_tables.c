@@ -162,6 +162,8 @@ void fetch_tick(struct model *m, int64_t now_ns) { (void)m, (void)now_ns; }
 void kept_dir_drop(struct kept_file *f) { (void)f; }
 void residency_forget(struct residency *r, uint32_t id, uint32_t blocks)
 { (void)r, (void)id, (void)blocks; }
+void residency_set_packed(struct residency *r, uint32_t id, bool is_packed)
+{ (void)r, (void)id, (void)is_packed; }
 uint32_t residency_held(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
 double tx_alpha_ns(const struct tx *t) { (void)t; return 0; }
 double tx_beta_ns(const struct tx *t) { (void)t; return 1; }

@@ -198,6 +198,22 @@ static void packed_layers_are_lost_with_a_block(void **state)
     assert_int_equal(residency_held(T.space.res, T.m.res), 4 * MIB / DEV_BLOCK);
 }
 
+static void what_was_not_unpacked_is_not_its_tenants(void **state)
+{
+    struct residency *res = T.space.res;
+
+    (void)state;
+    take(ENDS, LINKS);
+    place(0);
+    residency_truncate(res, T.m.res, 3);
+    assert_true(arena_seg_at(residency_arena(res), 3).tag == ARENA_FOREIGN);
+    assert_ok(packed__settle(&T.m, NULL));
+    place(0);
+    model_unpacked(&T.m, N);
+    residency_truncate(res, T.m.res, 3);
+    assert_int_equal(arena_seg_at(residency_arena(res), 3).tag, 1);
+}
+
 static void a_worker_that_dies_spoils_what_it_may_have_unpacked(void **state)
 {
     struct sh_err err = {0};
@@ -263,6 +279,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_not_packed_has_nothing_to_unpack, setup, teardown),
         cmocka_unit_test_setup_teardown(a_run_unpacks_what_was_sent, setup, teardown),
         cmocka_unit_test_setup_teardown(packed_layers_are_lost_with_a_block, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_not_unpacked_is_not_its_tenants, setup, teardown),
         cmocka_unit_test_setup_teardown(a_worker_that_dies_spoils_what_it_may_have_unpacked, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(damage_is_told_to_whoever_loads, setup, teardown),

@@ -301,6 +301,53 @@ static void an_image_that_never_arrived_leaves_blocks_that_are_foreign_to_all(vo
     residency_free(r);
 }
 
+/* It needs two blocks more while a part of it is packed. */
+static void a_packed_image_has_a_spare_end_until_it_is_unpacked(void **state)
+{
+    const struct residency_image im = {
+        .n_blocks = 6, .keep_blocks = 1, .unpacked_blocks = 4, .tag = 1};
+    struct residency *r = new_residency(8, 1);
+    uint32_t a = 0;
+
+    (void)state;
+    assert_ok(residency_add(r, &im, &a, NULL));
+    place(r, a);
+    residency_set_packed(r, a, true);
+    residency_pin(r, a);
+    assert_int_equal(residency_blocks(r, a), 6);
+    residency_set_packed(r, a, false); /* a run has unpacked it */
+    assert_int_equal(residency_held(r, a), 6);
+    residency_unpin(r, a);
+    assert_int_equal(residency_held(r, a), 4);
+    assert_int_equal(residency_blocks(r, a), 4);
+    assert_true(arena_seg_at(residency_arena(r), 4).tag == 1); /* it was written: its own */
+    place(r, a);
+    assert_int_equal(residency_held(r, a), 4);
+    residency_truncate(r, a, 3); /* what is sent again, is packed */
+    assert_int_equal(residency_blocks(r, a), 6);
+    place(r, a);
+    assert_int_equal(residency_held(r, a), 6);
+    residency_free(r);
+}
+
+static void what_leaves_a_packed_image_is_foreign_and_nothing_of_it_goes_first(void **state)
+{
+    struct residency *r = new_residency(8, 1);
+    uint32_t a = add(r, 4, 1), b = add(r, 4, 1);
+
+    (void)state;
+    place(r, a);
+    place(r, b);
+    residency_set_packed(r, a, true);
+    assert_int_equal(residency_trim(r, 3, SH_S(1), 0), 3); /* b's tail, which costs no time */
+    assert_int_equal(residency_held(r, a), 4);
+    residency_truncate(r, a, 2);
+    assert_true(arena_seg_at(residency_arena(r), 2).tag == ARENA_FOREIGN);
+    residency_remove(r, a);
+    assert_true(arena_seg_at(residency_arena(r), 0).tag == ARENA_FOREIGN);
+    residency_free(r);
+}
+
 static void a_pinned_image_is_never_a_victim(void **state)
 {
     struct residency *r = new_residency(10, 1);
@@ -714,6 +761,8 @@ int main(void)
         cmocka_unit_test(a_clone_knows_the_quotas),
         cmocka_unit_test(a_place_without_eviction_takes_only_what_is_free),
         cmocka_unit_test(an_image_that_never_arrived_leaves_blocks_that_are_foreign_to_all),
+        cmocka_unit_test(a_packed_image_has_a_spare_end_until_it_is_unpacked),
+        cmocka_unit_test(what_leaves_a_packed_image_is_foreign_and_nothing_of_it_goes_first),
         cmocka_unit_test(a_pinned_image_is_never_a_victim),
         cmocka_unit_test(a_head_whose_tail_was_taken_moves_to_a_place_for_all_of_it),
         cmocka_unit_test(a_workspace_spares_the_image_it_is_for),

@@ -25,6 +25,18 @@ static void settle(struct space_rig *r)
     }
 }
 
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+static void settle_copies(struct space_rig *r)
+{
+    assert_ok(tx_mark(r->tx, TX_LANE_IN, nothing, NULL, NULL));
+    assert_ok(tx_mark(r->tx, TX_LANE_OUT, nothing, NULL, NULL));
+    settle(r);
+}
+
 static struct space_range take_as(struct space_rig *r, enum arena_kind kind, uint32_t tag,
                                   uint32_t blocks)
 {
@@ -225,6 +237,83 @@ static void what_is_evicted_is_counted_by_what_the_room_was_for(void **state)
     sh_clock_real();
 }
 
+/* A packed image writes only the end of its range until a run unpacks it. If it is evicted before,
+ * what others left in the rest of the range must not come to its tenant as that tenant's own. */
+static void what_a_packed_image_has_not_written_stays_foreign(void **state)
+{
+    static const uint64_t ends[] = {2 * DEV_BLOCK, 4 * DEV_BLOCK};
+    static const uint64_t links[] = {DEV_BLOCK, 2 * DEV_BLOCK};
+    static const double ns[] = {1000, 1000};
+    static char secret[N_BLOCKS * DEV_BLOCK], weights[2 * DEV_BLOCK], got[DEV_BLOCK];
+    struct tx_image im = {.slot = TX_SLOT_IMAGE,
+                          .host = weights,
+                          .bytes = sizeof(weights),
+                          .n_layers = 2,
+                          .layer_ends = links,
+                          .device_ends = ends,
+                          .shift = 3 * DEV_BLOCK}; /* shift_of() */
+    struct space_range all, ws;
+    struct tx_place at;
+    struct space_rig r;
+    uint32_t id;
+
+    (void)state;
+    space_rig_open(&r, N_BLOCKS);
+    memset(secret, 's', sizeof(secret));
+    memset(weights, 'w', sizeof(weights));
+    all = take(&r, OTHERS, N_BLOCKS);
+    assert_ok(tx_in(r.tx, TX_STATE, 0, secret, sizeof(secret), NULL));
+    settle_copies(&r);
+    space_give(r.s, &all, OTHERS);
+    id = add_image(&r, 5);
+    im.slot += id;
+    assert_ok(space_place(r.s, id, 4 * DEV_BLOCK, true, &at, NULL));
+    residency_set_packed(space_residency(r.s), id, true);
+    assert_ok(tx_load_begin(r.tx, &im, &at, ns, NULL));
+    assert_ok(tx_load_rest(r.tx, &im, nothing, NULL, NULL));
+    settle(&r);
+    tx_image_arrived(r.tx, &im);
+    residency_truncate(space_residency(r.s), id, 0); /* evicted, or unloaded: no run has come */
+    ws = take(&r, MINE, 5);
+    settle(&r);
+    for (uint32_t b = 0; b < 5; b++) {
+        assert_ok(
+            tx_out(r.tx, TX_STATE, space_offset(&ws) + b * DEV_BLOCK, got, sizeof(got), NULL));
+        settle_copies(&r);
+        assert_null(memchr(got, 's', sizeof(got)));
+    }
+    space_give(r.s, &ws, MINE);
+    tx_image_fini(&im);
+    space_rig_close(&r);
+}
+
+/* Its weights are all there, unpacked, and only the end of its range, where they lay packed, is
+ * gone: it can be computed with as it is. */
+static void an_unpacked_image_needs_no_room_for_packed_layers(void **state)
+{
+    const struct residency_image im = {.n_blocks = 5, .unpacked_blocks = 4, .tag = MINE};
+    struct sh_err err = {0};
+    struct space_range ws;
+    struct tx_place at;
+    struct space_rig r;
+    uint32_t id;
+    size_t off;
+
+    (void)state;
+    space_rig_open(&r, N_BLOCKS);
+    assert_ok(residency_add(space_residency(r.s), &im, &id, NULL));
+    assert_ok(space_place(r.s, id, 4 * DEV_BLOCK, true, &at, NULL));
+    off = at.off;
+    residency_truncate(space_residency(r.s), id, 4); /* model_resident_bytes() = image_bytes */
+    ws = take(&r, MINE, N_BLOCKS - 4);
+    assert_ok_err(space_place(r.s, id, 4 * DEV_BLOCK, true, &at, &err), &err);
+    assert_int_equal(at.off, off);
+    assert_false(at.moved);
+    settle(&r);
+    space_give(r.s, &ws, MINE);
+    space_rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +322,8 @@ int main(void)
         cmocka_unit_test(a_workspace_leaves_its_image_a_piece),
         cmocka_unit_test(nothing_is_cleared_for_an_image_that_would_have_no_place),
         cmocka_unit_test(what_is_evicted_is_counted_by_what_the_room_was_for),
+        cmocka_unit_test(what_a_packed_image_has_not_written_stays_foreign),
+        cmocka_unit_test(an_unpacked_image_needs_no_room_for_packed_layers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
