@@ -26,7 +26,7 @@ int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e
 {
     const struct snap_model *m = &in->models[model];
     const struct snap_place *p = decide__place(in, model, e);
-    const double share = m->link_share > 0 ? m->link_share : 1;
+    const double share = p->link_share > 0 ? p->link_share : 1;
 
     return predict_missing_ns(m->image_bytes, p->resident_bytes, share * in->execs[e].ns_per_byte,
                               share * p->disk_ns_per_byte);

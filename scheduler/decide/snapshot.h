@@ -42,6 +42,7 @@ struct snap_place { /* a model on an executor */
     bool ready;
     uint64_t resident_bytes; /* on the device, or on their way ... */
     int64_t arrives_ns;      /* ... until then; <= now: all on the device */
+    double link_share;       /* of the image's bytes go over the link; 0: all */
     double disk_ns_per_byte; /* the others are read from disk at this rate; 0: they need not be */
     int64_t worker_ns;       /* each run may wait so long for a worker */
     bool is_shut;            /* it would push out others: thrash.h */
@@ -52,7 +53,6 @@ struct snap_model {
     uint32_t max_batch;
     bool is_solo; /* its samples may interact: no two requests run together */
     uint64_t image_bytes;
-    double link_share; /* of them go over the link; 0: all */
     /* predict.h; unknown: slow 0, treated as usual; tail 0 */
     int64_t run_ns[PREDICT_N_BUCKETS]; /* usual */
     int64_t slow_ns[PREDICT_N_BUCKETS];

@@ -61,16 +61,17 @@ static bool is_version_served(const struct sched *s, const struct model *m)
 static void set_facts(struct sched *s, struct model *m, int64_t now_ns)
 {
     const struct tenant *t = tenants_by_id(&s->tenants, m->tenant_id);
-    struct place_version_facts f = {.is_wanted = is_version_served(s, m),
-                                    .is_urgent = m->n_requests > 0,
-                                    .is_pinned = m->pinned,
-                                    .tenant = (uint64_t)m->tenant_id,
-                                    .tenant_host_bytes = t ? t->memory.host_max_bytes : 0,
-                                    .device_bytes = SH_MAX(m->image_bytes, m->need_bytes),
-                                    .host_bytes = SH_MAX(m->image_bytes, m->host_bytes),
-                                    .most = place_most(0, 0, 0),
-                                    .min_copies = (uint32_t)s->conf->min_copies,
-                                    .load_ns = m->load_ns ? m->load_ns : HOMES_FIRST_LOAD_NS};
+    struct place_version_facts f = {
+        .is_wanted = is_version_served(s, m),
+        .is_urgent = m->n_requests > 0,
+        .is_pinned = m->pinned,
+        .tenant = (uint64_t)m->tenant_id,
+        .tenant_host_bytes = t ? t->memory.host_max_bytes : 0,
+        .device_bytes = SH_MAX(m->image_bytes, m->need_bytes),
+        .host_bytes = SH_MAX(m->stored_bytes ? m->stored_bytes : m->image_bytes, m->host_bytes),
+        .most = place_most(0, 0, 0),
+        .min_copies = (uint32_t)s->conf->min_copies,
+        .load_ns = m->load_ns ? m->load_ns : HOMES_FIRST_LOAD_NS};
     struct predict_time one;
 
     if (m->demand.samples > 0) {

@@ -421,11 +421,12 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     on->began_ns = 0;
     on->is_aside = on->waits_for_room = false;
     on->tries = 0;
-    if (msg->image_bytes)
+    if (msg->image_bytes) {
         m->image_bytes = msg->image_bytes;
-    if (msg->image_bytes && msg->link_bytes)
-        m->link_share =
+        m->stored_bytes = msg->link_bytes ? msg->link_bytes : msg->image_bytes;
+        on->link_share =
             (double)SH_MIN(msg->link_bytes, msg->image_bytes) / (double)msg->image_bytes;
+    }
     models_hold(m, e->index, msg->resident_bytes);
     on->arrives_ns = 0;
     if (n) {

@@ -56,6 +56,7 @@ struct model_on {           /* one executor */
     uint32_t tries;
     int64_t retry_ns;        /* FAILED: try again then; 0: never */
     uint64_t resident_bytes; /* for predictions: includes what a sent run will bring */
+    double link_share;       /* of the image's bytes go over the link: it may be packed; 0: all */
     uint64_t had_bytes;      /* of them, those that were there when the last copy was asked for */
     int64_t arrives_ns;      /* until then some are on their way; 0: none */
     int64_t worker_ns;       /* so long a run may wait for a worker: EXEC_WAIT */
@@ -94,9 +95,9 @@ struct model { /* one version */
     bool is_solo; /* its requests are not batched together */
     enum model_state state;
     uint64_t image_bytes;
-    double link_share;   /* of these bytes go over the link: they may be packed; 0: not known */
-    uint64_t host_bytes; /* with programs, as far as known */
-    int64_t slo_ns;      /* 0: none */
+    uint64_t stored_bytes; /* of the image in host memory, where it was loaded last; 0: unknown */
+    uint64_t host_bytes;   /* with programs, as far as known */
+    int64_t slo_ns;        /* 0: none */
     double slo_percentile;
     int32_t slo_priority;
     bool pinned;

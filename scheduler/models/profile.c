@@ -53,8 +53,9 @@ double models_disk_ns(const struct model *m, const struct exec *e)
 
 int64_t models_copy_ns(const struct model *m, const struct exec *e)
 {
-    const double share = m->link_share > 0 ? m->link_share : 1;
+    const struct model_on *on = &m->on[e->index];
+    const double share = on->link_share > 0 ? on->link_share : 1;
 
-    return predict_missing_ns(m->image_bytes, m->on[e->index].resident_bytes,
-                              share * e->ns_per_byte, share * models_disk_ns(m, e));
+    return predict_missing_ns(m->image_bytes, on->resident_bytes, share * e->ns_per_byte,
+                              share * models_disk_ns(m, e));
 }

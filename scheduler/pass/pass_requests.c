@@ -214,6 +214,7 @@ static void take_snap_place(struct pass *p, const struct snapshot *in, uint32_t 
         .ready = is_ready(p->model_of[model], p->shape_of[model], p->exec_of[i]),
         .resident_bytes = on->resident_bytes,
         .arrives_ns = on->arrives_ns,
+        .link_share = on->link_share,
         .disk_ns_per_byte = models_disk_ns(p->model_of[model], p->exec_of[i]),
         .is_shut = on->resident_bytes < p->model_of[model]->image_bytes &&
                    thrash_is_shut(&p->exec_of[i]->thrash, p->model_of[model]->version_id),
@@ -239,7 +240,6 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
     *x = (struct snap_model){.max_batch = m->max_batch,
                              .is_solo = m->is_solo,
                              .image_bytes = m->image_bytes,
-                             .link_share = m->link_share,
                              .refused_ns = m->refused_ns,
                              .copied_ns = m->copied_ns};
     for (enum predict_kind k = PREDICT_PARTIAL; k < PREDICT_N_KINDS; k++) {

@@ -341,6 +341,7 @@ static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **
         bool has_some;
         double disk_ns_per_byte;
         int64_t over_ns, predicted_ns, forecast_ns, slack_ns;
+        double link_share;
     } CASES[] = {{100u << 20, true, 0, MS, 10 * MS, 10 * MS, 0},
                  {0, false, 0, 0, 16485760, 16485760, 7 * MS},
                  {0, false, 0, -2 * MS, 14485760, 16485760, 7 * MS},
@@ -349,7 +350,10 @@ static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **
                  {50u << 20, true, 0, 0, 11242880, 11242880, 3 * MS},
                  {50u << 20, true, 0, 3 * MS, 14242880, 11242880, 3 * MS},
                  /* The slower of link and disk. */
-                 {50u << 20, true, 1, 0, 58428800, 58428800, 3 * MS}};
+                 {50u << 20, true, 1, 0, 58428800, 58428800, 3 * MS},
+                 /* Half of the bytes travel. */
+                 {0, false, 0, 0, 11242880, 11242880, 7 * MS, 0.5},
+                 {50u << 20, true, 1, 0, 32214400, 32214400, 3 * MS, 0.5}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
@@ -366,6 +370,7 @@ static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **
         p->resident_bytes = CASES[i].resident_bytes;
         p->has_some = CASES[i].has_some;
         p->disk_ns_per_byte = CASES[i].disk_ns_per_byte;
+        p->link_share = CASES[i].link_share;
         add_request(&w, 0);
         world_decide(&w);
         assert_int_equal(nth(&w, DECISION_RUN, 0)->predicted_ns, CASES[i].predicted_ns);
