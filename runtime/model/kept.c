@@ -2,6 +2,7 @@
 #include "runtime/model/kept.h"
 
 #include "common/mem.h"
+#include "runtime/pack/pack_block.h"
 
 #include <errno.h>
 #include <math.h>
@@ -233,7 +234,7 @@ int kept_look(int fd, struct kept_about *a, uint64_t *link_ends, struct sh_err *
         return rc;
     rc = read_bytes_at(fd, link_ends, ends, (off_t)(sizeof(h) + ends), err);
     for (uint32_t i = 0; !rc && i < a->n_layers; last = link_ends[i++])
-        if (link_ends[i] < last)
+        if (link_ends[i] < last || link_ends[i] % PACK_ALIGN)
             rc = misfit(err, "has damaged tables");
     if (!rc && (a->n_layers == 0 || last != h.stored_bytes || last > size))
         rc = misfit(err, "has damaged tables");

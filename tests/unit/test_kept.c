@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define IMAGE_BYTES 10000u
+#define PACKED_BYTES 4992u
 #define FILE_BYTES (KEPT_ALIGN + IMAGE_BYTES)
 
 struct world {
@@ -111,7 +112,7 @@ static void refused(struct world *w, const char *why)
 static void a_packed_image_says_where_its_layers_end(void **state)
 {
     struct world *w = *state;
-    const uint64_t link_ends[3] = {1024, 1024, IMAGE_BYTES / 2};
+    const uint64_t link_ends[3] = {1024, 1024, PACKED_BYTES};
     unsigned char image[IMAGE_BYTES] = {0};
     struct kept_about about = w->about;
     uint64_t ends[3] = {0};
@@ -120,7 +121,7 @@ static void a_packed_image_says_where_its_layers_end(void **state)
     int fd;
 
     w->about.link_ends = link_ends;
-    assert_int_equal(kept_stored_bytes(&w->about), IMAGE_BYTES / 2);
+    assert_int_equal(kept_stored_bytes(&w->about), PACKED_BYTES);
     write_it(w);
     fd = open(w->path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
@@ -128,8 +129,8 @@ static void a_packed_image_says_where_its_layers_end(void **state)
     assert_memory_equal(ends, link_ends, sizeof(ends));
     assert_ptr_equal(about.link_ends, ends);
     assert_ok_err(kept_read(fd, &about, image, ns, &err), &err);
-    assert_memory_equal(image, w->image, IMAGE_BYTES / 2);
-    assert_int_equal(image[IMAGE_BYTES / 2], 0);
+    assert_memory_equal(image, w->image, PACKED_BYTES);
+    assert_int_equal(image[PACKED_BYTES], 0);
     about.link_ends = NULL; /* as if it were not packed */
     assert_fails(kept_read(fd, &about, image, ns, &err), SH_E_INVALID, &err, "size");
     /* Each byte of the table counts. */
@@ -152,6 +153,24 @@ static void a_packed_image_says_where_its_layers_end(void **state)
     write_it(w);
     fd = open(w->path, O_RDONLY | O_CLOEXEC);
     assert_ok(kept_look(fd, &about, ends, NULL));
+    assert_null(about.link_ends);
+    close(fd);
+}
+
+/* Of another maker, with right sums: a device could not read them. */
+static void packed_layers_lie_where_a_device_can_read_them(void **state)
+{
+    struct world *w = *state;
+    const uint64_t link_ends[3] = {1024, 1088, PACKED_BYTES};
+    struct kept_about about = w->about;
+    uint64_t ends[3];
+    struct sh_err err = {0};
+    int fd;
+
+    w->about.link_ends = link_ends;
+    write_it(w);
+    fd = open(w->path, O_RDONLY | O_CLOEXEC);
+    assert_fails(kept_look(fd, &about, ends, &err), SH_E_INVALID, &err, "tables");
     assert_null(about.link_ends);
     close(fd);
 }
@@ -308,6 +327,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         T(what_was_written_is_read),
         T(a_packed_image_says_where_its_layers_end),
+        T(packed_layers_lie_where_a_device_can_read_them),
         T(a_file_of_any_other_length_is_refused),
         T(every_damage_is_noticed),
         T(what_was_made_of_something_else_is_refused),
