@@ -23,6 +23,7 @@
 #include <stdlib.h>
 
 #define PROFILE_REPEAT 3
+#define PACK_LEAST (7.0 / 16) /* of an image: no packed one takes less, pack.h */
 #define PROFILE_SHORT_NS SH_MS(100)
 
 /* It is at this step, and n_done more parts are done: for people. The executor looks at it when it
@@ -119,8 +120,10 @@ static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const 
                       size_t heap_before, struct sh_err *err)
 {
     const size_t now = heap_bytes();
-    const uint64_t image = m->base == m ? program_image_bytes(any) : 0; /* a shape has none */
+    uint64_t image = msg->build ? program_image_bytes(any) : 0;
 
+    if (msg->pack != MSG_PACK_NEVER) /* how much it takes, the executor sees when it is packed */
+        image = (uint64_t)((double)image * PACK_LEAST);
     m->host_bytes = now > heap_before ? now - heap_before : 0;
     if (msg->host_left == 0 || image + (uint64_t)m->host_bytes * msg->host_copies <= msg->host_left)
         return SH_OK;
