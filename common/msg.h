@@ -145,6 +145,11 @@ enum msg_pack { /* of an image that is made (runtime/pack/pack.h) */
                 MSG_PACK_ALWAYS, /* if that makes it smaller */
                 MSG_PACK_GAINS   /* if a run for which all of it is copied ends sooner */
 };
+enum msg_packed {                   /* what became of the packed weights that a run was to unpack */
+                  MSG_PACKED_KNOWN, /* some are unpacked, the others as they were */
+                  MSG_PACKED_UNSURE, /* a call of the device failed: who knows what it has done */
+                  MSG_PACKED_DAMAGED /* they were not as somebody packed them */
+};
 enum msg_run_memory { /* memory of a run; all but the first are for tests/lab/ */
                       MSG_RUN_ARENA,
                       MSG_RUN_MAP_ANEW, /* the arena, mapped anew. fds: dev_mem_export */

@@ -4,7 +4,7 @@
  * what a run is told to unpack.
  *
  *   n_layers -> i         layers from i on are sent: to a run, or ahead of one       [packed__send]
- *   i -> j, j > i         a run has unpacked so many                               [model_unpacked]
+ *   i -> j, j > i         a run has unpacked so many                               [model_on_unpacked]
  *   i -> n_layers         ... or all of them; or it has lost blocks, or a worker died or met
  *                         damage while it unpacked: layers from i on are forgotten
  *                                                                                [packed__settle]
@@ -37,25 +37,21 @@ static uint64_t layer_start(const uint64_t *ends, uint32_t layer)
     return layer ? ends[layer - 1] : 0;
 }
 
-/* Where the packed image lies in its range, so that no layer is unpacked over those that are still
- * packed, nor over itself. */
+/* Where the packed image lies in its range. */
 static uint64_t shift_of(const struct model *m)
 {
-    uint64_t shift = 0;
-
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        const uint64_t packed = layer_start(m->link_ends, i);
-
-        shift = SH_MAX(shift, m->layer_ends[i] > packed ? m->layer_ends[i] - packed : 0);
-    }
-    return SH_ALIGN_UP(shift, (uint64_t)PACK_ALIGN);
+    return pack_shift(m->layer_ends, m->link_ends, m->n_layers);
 }
 
 static int check_link_ends(const struct model *m, struct sh_err *err)
 {
-    const uint64_t most = pack_bound(m->image_bytes, 0) + m->n_layers * pack_bound(0, 0);
-    uint64_t last = 0;
+    const uint64_t pool = dev_mem_bytes(store__env(m->store)->mem);
+    uint64_t most, last = 0;
 
+    if (m->image_bytes > pool) /* nor would what follows be sure to be a number */
+        return SH_FAIL(err, SH_E_PROTO, "a packed image of %" PRIu64 " bytes does not fit",
+                       m->image_bytes);
+    most = pack_bound(m->image_bytes, 0) + m->n_layers * pack_bound(0, 0);
     for (uint32_t i = 0; i < m->n_layers; last = m->link_ends[i++])
         if (m->link_ends[i] < last || m->link_ends[i] % PACK_ALIGN)
             return SH_FAIL(err, SH_E_PROTO, "packed layer %u ends before it begins", i);
@@ -75,6 +71,8 @@ void packed__ask(const struct model *m, struct msg_wk_model *to)
 
     /* Measurements that hand images to workers want them as they are. */
     to->pack = HOOK_ASK(env->hooks, maps_images, true) ? env->packs : MSG_PACK_NEVER;
+    if (m->has_image) /* it is made again for its file: as it is */
+        to->pack = m->link_ends ? MSG_PACK_ALWAYS : MSG_PACK_NEVER;
     to->copy_ns = tx_alpha_ns(env->tx);
     to->link_ns = tx_beta_ns(env->tx);
     to->unpack_ns = unpack_ns_per_byte(env);
@@ -192,7 +190,7 @@ bool model_tell_packed(const struct model *m, struct msg_wk_run *r)
     return true;
 }
 
-void model_unpacked(struct model *m, uint32_t unpacked)
+static void note_unpacked(struct model *m, uint32_t unpacked)
 {
     if (m->is_spoiled)
         return;
@@ -210,12 +208,22 @@ bool model_is_spoiled(const struct model *m)
     return m->is_spoiled;
 }
 
-void model_damaged(struct model *m)
+/* What was to be unpacked is not what was packed: the version unloads itself. */
+static void give_up_damaged(struct model *m)
 {
     struct sh_err err = {0};
 
-    model_spoil(m);
     SH_FAIL(&err, SH_E_UNAVAILABLE, "the weights of version %" PRId64 " are damaged in host memory",
             m->handle);
     tier_lose(m, &err);
+}
+
+void model_on_unpacked(struct model *m, const struct msg_wk_run_done *d, bool is_sure)
+{
+    if (d->packed != MSG_PACKED_DAMAGED)
+        note_unpacked(m, d->unpacked);
+    if (d->packed != MSG_PACKED_KNOWN)
+        model_spoil(m);
+    if (d->packed == MSG_PACKED_DAMAGED && is_sure)
+        give_up_damaged(m);
 }

@@ -9,13 +9,11 @@
 uint64_t model_link_bytes(const struct model *m, uint64_t from);
 /* What the worker of a run has to unpack. False: nothing. */
 bool model_tell_packed(const struct model *m, struct msg_wk_run *r);
-/* That run has ended: this is the first layer that may still be packed. */
-void model_unpacked(struct model *m, uint32_t unpacked);
+/* That run has ended. is_sure: no copy was given up, so damage would not be of its making. */
+void model_on_unpacked(struct model *m, const struct msg_wk_run_done *d, bool is_sure);
 /* Its worker has died: until it has a place again, nobody may run it. */
 void model_spoil(struct model *m);
 bool model_is_spoiled(const struct model *m);
-/* What was to be unpacked is not what was packed: the version unloads itself. */
-void model_damaged(struct model *m);
 
 /* ------------------------------------------------------------------ for this room */
 

@@ -16,6 +16,7 @@
 #define TICK_NS SH_MS(20)
 #define STUCK_NS SH_S(5)
 #define LOOSE_NS SH_S(10)
+#define UNPACK_LOST "the model's weights could not be unpacked on the device; try again"
 #define COPY_LOST "the copy of the model's weights did not end; try again"
 
 /* ------------------------------------------------------------------ queue */
@@ -633,12 +634,10 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     if (m->rc == SH_E_DEVLOST)
         return; /* its process ends now; then the run fails over */
     pool_set_state(w, WORKER_STANDBY);
-    if (r->is_packed && m->rc == SH_E_IO && !r->model->is_broken && !r->is_forced)
-        model_damaged(r->model);
-    else if (r->is_packed)
-        model_unpacked(r->model, m->unpacked);
+    if (r->is_packed)
+        model_on_unpacked(r->model, m, !r->model->is_broken && !r->is_forced);
     if ((r->is_forced |= r->has_pin && (r->model->is_broken || model_is_spoiled(r->model))))
-        SH_FAIL(&why, SH_E_UNAVAILABLE, COPY_LOST);
+        SH_FAIL(&why, SH_E_UNAVAILABLE, "%s", r->model->is_broken ? COPY_LOST : UNPACK_LOST);
     else if (m->rc)
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
     payload_take_back(r, w, !why.rc);

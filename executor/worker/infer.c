@@ -306,18 +306,22 @@ static int run_ops(struct worker *w, struct program *p, const struct dev_bases *
     return rc;
 }
 
-/* Those of its layers up to `end` that are still packed. *done: the first of them, from now on. */
+struct unpacking {
+    uint32_t done; /* the first layer that may still be packed */
+    bool failed;   /* and who knows whether it is */
+};
+
+/* Those of its layers up to `end` that are still packed. */
 static int bring_layers(struct worker *w, const struct program *p, const struct msg_wk_run *m,
-                        uint32_t end, uint32_t *done, struct sh_err *err)
+                        uint32_t end, struct unpacking *u, struct sh_err *err)
 {
-    const uint32_t from = SH_MAX(*done, m->packed_from);
     int rc = SH_OK;
 
-    if (m->link_ends.len && from < end)
-        rc =
-            unpack_layers(w->dev, p, m->image_off, m->packed_at, m->link_ends.data, from, end, err);
-    if (!rc)
-        *done = SH_MAX(*done, end);
+    u->done = SH_MAX(u->done, m->packed_from);
+    if (m->link_ends.len && u->done < end)
+        rc = unpack_layers(w->dev, p, m->image_off, m->packed_at, m->link_ends.data, &u->done, end,
+                           err);
+    u->failed = rc != SH_OK;
     return rc;
 }
 
@@ -325,9 +329,8 @@ struct run_times {
     int64_t start_ns, first_ns, end_ns, wait_ns; /* as in WK_RUN_DONE */
 };
 
-/* *unpacked: the first layer that may still be packed. */
 static int run_groups(struct worker *w, struct program *p, const struct msg_wk_run *m,
-                      struct run_times *t, uint32_t *unpacked, struct sh_err *err)
+                      struct run_times *t, struct unpacking *u, struct sh_err *err)
 {
     const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
     uint32_t op = 0, n_ops = program_n_ops(p), layer = 0;
@@ -344,7 +347,7 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
         if (!rc)
-            rc = bring_layers(w, p, m, SH_MIN(g.end_layer, program_n_layers(p)), unpacked, err);
+            rc = bring_layers(w, p, m, SH_MIN(g.end_layer, program_n_layers(p)), u, err);
         if (!rc)
             rc = HOOK_ASK(w->hooks, bring, SH_OK, w, p, m, &layer, g.end_layer, err);
         if (i == 0)
@@ -454,7 +457,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     struct sh_err why = {0};
     int64_t given, launched;
     struct run_times t = {.start_ns = sh_clock_ns()};
-    uint32_t i = model ? size_for(model, m->batch) : 0, size = 0, n_fit = 0, unpacked = 0;
+    uint32_t i = model ? size_for(model, m->batch) : 0, size = 0, n_fit = 0;
+    struct unpacking u = {.done = 0};
     int rc = SH_OK;
     bool runs;
 
@@ -483,12 +487,16 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = take_inputs(w, p, m, size, &why);
     given = sh_clock_ns();
     if (runs && !rc)
-        rc = run_groups(w, p, m, &t, &unpacked, &why);
+        rc = run_groups(w, p, m, &t, &u, &why);
     launched = sh_clock_ns();
     if (runs && !rc)
         rc = move_parts(w, p, m, size, MOVE_OUT, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
+    if (w->packed != MSG_PACKED_KNOWN)
+        u.done = 0;
+    else if (u.failed)
+        w->packed = MSG_PACKED_UNSURE;
     t.end_ns = sh_clock_ns();
     SH_DEBUG("run.worker",
              "run=%" PRIu64 " start_ns=%" PRId64 " inputs_ns=%" PRId64 " launched_ns=%" PRId64
@@ -502,7 +510,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
                                                .first_ns = t.first_ns,
                                                .end_ns = t.end_ns,
                                                .wait_ns = t.wait_ns,
-                                               .unpacked = unpacked};
+                                               .unpacked = u.done,
+                                               .packed = w->packed};
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
     if (m->memory != MSG_RUN_ARENA)

@@ -11,6 +11,9 @@
 #define LEAST_SAVED 0.02          /* of bytes, and of time; less is not worth it */
 #define GROUP_NS 10000            /* what unpacking a group takes beside its bytes */
 #define AT_ONCE 64u
+/* More of the device's memory than the image itself takes: so much of it, and so many bytes. */
+#define MOST_EXCESS (1.0 / 16)
+#define MIN_EXCESS ((uint64_t)8 << 20)
 
 static uint64_t layer_from(const uint64_t *ends, uint32_t layer)
 {
@@ -45,6 +48,15 @@ static int make_packed_memory(struct packing *k, uint32_t n_layers, struct sh_sh
                          out, err);
 }
 
+/* Is the range in which it is unpacked too long? A large layer far behind makes it so. */
+static bool is_long(const uint64_t *ends, const uint64_t *link_ends, uint32_t n)
+{
+    const uint64_t image = layer_from(ends, n);
+    const uint64_t range = pack_shift(ends, link_ends, n) + layer_from(link_ends, n);
+
+    return range > image + SH_MAX((uint64_t)(MOST_EXCESS * (double)image), MIN_EXCESS);
+}
+
 int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
                void (*between)(void *arg), void *arg, struct sh_shm *out, struct sh_err *err)
 {
@@ -71,7 +83,8 @@ int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
         }
     }
     free(k.spans);
-    if (rc || to == 0 || (double)to > (1 - LEAST_SAVED) * (double)layer_from(k.ends, n_layers)) {
+    if (rc || to == 0 || (double)to > (1 - LEAST_SAVED) * (double)layer_from(k.ends, n_layers) ||
+        is_long(k.ends, link_ends, n_layers)) {
         sh_shm_fini(out);
         *out = (struct sh_shm){.fd = -1};
     }
@@ -118,22 +131,24 @@ bool pack_gains(const struct program *p, const uint64_t *link_ends, const double
 }
 
 int unpack_layers(struct dev *d, const struct program *p, size_t image_off, size_t packed_at,
-                  const uint64_t *link_ends, uint32_t from, uint32_t to, struct sh_err *err)
+                  const uint64_t *link_ends, uint32_t *from, uint32_t to, struct sh_err *err)
 {
     const uint64_t *ends = program_layer_ends(p);
     struct dev_packed layers[AT_ONCE];
     int rc = SH_OK;
 
-    while (!rc && from < to) {
-        size_t n = 0;
+    while (!rc && *from < to) {
+        uint32_t n = 0;
 
-        for (; from < to && n < AT_ONCE; from++)
+        for (uint32_t i = *from; i < to && n < AT_ONCE; i++)
             layers[n++] =
-                (struct dev_packed){.at = packed_at + layer_from(link_ends, from),
-                                    .packed_bytes = link_ends[from] - layer_from(link_ends, from),
-                                    .to = image_off + layer_from(ends, from),
-                                    .bytes = ends[from] - layer_from(ends, from)};
+                (struct dev_packed){.at = packed_at + layer_from(link_ends, i),
+                                    .packed_bytes = link_ends[i] - layer_from(link_ends, i),
+                                    .to = image_off + layer_from(ends, i),
+                                    .bytes = ends[i] - layer_from(ends, i)};
         rc = dev_unpack(d, layers, n, err);
+        if (!rc)
+            *from += n;
     }
     return rc;
 }

@@ -14,9 +14,10 @@ int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
  * sizes? layer_ns: [n_batches][n_layers]; msg says what copies and unpacking cost. */
 bool pack_gains(const struct program *p, const uint64_t *link_ends, const double *layer_ns,
                 uint32_t n_batches, const struct msg_wk_model *msg);
-/* [enqueue] Unpacks layers [from, to) of the image at image_off, whose packed layers end at
- * link_ends behind packed_at. */
+/* [enqueue] Unpacks layers [*from, to) of the image at image_off, whose packed layers end at
+ * link_ends behind packed_at. *from: the first that is not, from now on; if this fails, nobody
+ * knows whether some from there on are. */
 int unpack_layers(struct dev *d, const struct program *p, size_t image_off, size_t packed_at,
-                  const uint64_t *link_ends, uint32_t from, uint32_t to, struct sh_err *err);
+                  const uint64_t *link_ends, uint32_t *from, uint32_t to, struct sh_err *err);
 
 #endif

@@ -14,7 +14,14 @@ int worker_settle(struct worker *w, struct sh_err *why)
 {
     struct sh_err late = {0};
 
-    if (dev_sync(w->dev, &late) && (why->rc == SH_OK || late.rc == SH_E_DEVLOST))
+    const int rc = dev_sync(w->dev, &late);
+
+    w->packed = MSG_PACKED_KNOWN;
+    if (dev_take_damage(w->dev))
+        w->packed = MSG_PACKED_DAMAGED;
+    else if (rc && rc != SH_E_INVALID) /* that is a bad input: all of the work was done */
+        w->packed = MSG_PACKED_UNSURE;
+    if (rc && (why->rc == SH_OK || rc == SH_E_DEVLOST || w->packed == MSG_PACKED_DAMAGED))
         *why = late;
     return why->rc;
 }

@@ -104,17 +104,18 @@ struct worker {
     struct wk_part parts[WORKER_MAX_PARTS];
     size_t n_parts;
     struct wk_train *train;
-    bool is_loading;       /* worker_serve_waiting() */
-    struct sh_err end;     /* failure there that ends the process */
-    struct sh_buf between; /* for the messages read there */
+    enum msg_packed packed; /* as worker_settle() found it */
+    bool is_loading;        /* worker_serve_waiting() */
+    struct sh_err end;      /* failure there that ends the process */
+    struct sh_buf between;  /* for the messages read there */
 };
 
 int worker_main(const struct worker_hooks *hooks); /* serve.c; returns the exit status */
 int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
                 struct sh_err *err);
 /* Waits for the device, also after a failure (why->rc): once that is answered, the memory in use
- * here may be taken away. Adds what it finds to why; a lost device outweighs all else. Returns
- * why->rc. */
+ * here may be taken away. Adds what it finds to why; a lost device outweighs all else, and then
+ * damage of what was unpacked. Sets w->packed. Returns why->rc. */
 int worker_settle(struct worker *w, struct sh_err *why);
 /* Between two pieces of a load: handles the messages that have come, runs among them. A failure
  * that ends the process is kept in w->end for the end of the load. */

@@ -68,8 +68,10 @@ struct dev_stream_ops { /* the compute face: the device and its stream */
     int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *);
     /* NULL: no fence. */
     int (*task)(struct dev *, const struct dev_reach *, size_t, struct sh_err *);
-    /* NULL: not supported. Ranges are checked, and that `at` and `to` are aligned. */
+    /* both or neither; NULL: not supported. Ranges are checked, and that `at` and `to` are
+     * aligned. */
     int (*unpack)(struct dev *, const struct dev_packed *, size_t, struct sh_err *);
+    bool (*take_damage)(struct dev *);
     /* NULL: an upload. */
     int (*fetch)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*throttle)(struct dev *, uint32_t, struct sh_err *); /* NULL: nothing is ever queued */

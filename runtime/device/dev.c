@@ -44,6 +44,7 @@ static bool has_pairs(const struct dev_ops *o)
            !o->stream->host_lock == !o->stream->host_unlock &&
            !o->stream->prefetch == !o->stream->prefetch_fence &&
            !o->stream->prefetch == !o->stream->prefetch_join &&
+           !o->stream->unpack == !o->stream->take_damage &&
            !o->stream->mark == !o->stream->sync_mark && !o->plan->keep_bytes == !o->plan->set_keep;
 }
 
@@ -546,6 +547,11 @@ int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct 
             rc = SH_FAIL(err, SH_E_BUG, "a layer cannot be unpacked from %zu to %zu", l->at, l->to);
     }
     return rc || n == 0 ? rc : d->ops->stream->unpack(d, layers, n, err);
+}
+
+bool dev_take_damage(struct dev *d)
+{
+    return d->ops->stream->take_damage && d->ops->stream->take_damage(d);
 }
 
 int dev_prefetch(struct dev *d, size_t arena_off, const void *host, size_t bytes,

@@ -372,6 +372,18 @@ static size_t count_blocks(const struct pack_span *spans, size_t n)
     return n_blocks;
 }
 
+uint64_t pack_shift(const uint64_t *ends, const uint64_t *packed_ends, uint32_t n_layers)
+{
+    uint64_t shift = 0;
+
+    for (uint32_t i = 0; i < n_layers; i++) {
+        const uint64_t packed = i ? packed_ends[i - 1] : 0;
+
+        shift = SH_MAX(shift, ends[i] > packed ? ends[i] - packed : 0);
+    }
+    return SH_ALIGN_UP(shift, (uint64_t)PACK_ALIGN);
+}
+
 size_t pack_bound(uint64_t bytes, size_t n_spans)
 {
     const size_t n_blocks = (size_t)(bytes / (PACK_BLOCK * 2)) + n_spans + 1;

@@ -44,6 +44,9 @@ size_t pack_bound(uint64_t bytes, size_t n_spans);
  * (beyond 32 GiB), SH_E_NOMEM. */
 int pack_layer(const void *layer, uint64_t bytes, const struct pack_span *spans, size_t n_spans,
                void *packed, size_t *packed_bytes, struct sh_err *err);
+/* Where the packed layers begin in the range of their image if each is to be unpacked in place: no
+ * layer is unpacked over itself, nor over one behind it. A multiple of PACK_ALIGN. */
+uint64_t pack_shift(const uint64_t *ends, const uint64_t *packed_ends, uint32_t n_layers);
 /* What a packed layer that begins within `room` bytes says of itself, if it can be true. Fails:
  * SH_E_IO. */
 int pack_look(const void *packed, size_t room, struct pack_head *out, struct sh_err *err);

@@ -161,6 +161,8 @@ static void damage_is_found(void **state)
         if (!rc)
             rc = dev_sync(t_dev(), NULL);
         *byte ^= 16;
+        assert_int_equal(dev_take_damage(t_dev()), rc != SH_OK);
+        assert_false(dev_take_damage(t_dev())); /* it is told once */
         if (rc == SH_OK)
             same(&w); /* it fills up a list */
         else
@@ -169,7 +171,7 @@ static void damage_is_found(void **state)
     }
     assert_true(found > 10);
     assert_ok(dev_upload(t_dev(), at, w.packed, w.link_bytes, NULL));
-    assert_ok(unpack_all(&w, at, 0, N_LAYERS)); /* it is told once */
+    assert_ok(unpack_all(&w, at, 0, N_LAYERS));
     same(&w);
     drop(&w);
 }

@@ -9,13 +9,14 @@
 #include "tests/unit/sh_test.h"
 
 #define N 20u
+#define MANY 70u /* more than one call of the device takes */
 #define LAYER ((uint64_t)1 << 20)
 
 static struct {
-    uint64_t ends[N];
-    uint32_t n, n_between;
+    uint64_t ends[MANY];
+    uint32_t n, n_between, n_calls, fails_at; /* fails_at: the call of dev_unpack(); 0: none */
     enum pack_type type;
-    struct dev_packed seen[N];
+    struct dev_packed seen[MANY];
     size_t n_seen;
 } T;
 
@@ -37,13 +38,17 @@ int program_spans(const struct program *p, struct pack_span **out, size_t *n, st
     *out = calloc(T.n, sizeof(**out));
     assert_non_null(*out);
     for (*n = 0; *n < T.n; ++*n)
-        (*out)[*n] = (struct pack_span){.off = *n * LAYER, .bytes = LAYER, .type = T.type};
+        (*out)[*n] = (struct pack_span){.off = *n ? T.ends[*n - 1] : 0,
+                                        .bytes = T.ends[*n] - (*n ? T.ends[*n - 1] : 0),
+                                        .type = T.type};
     return SH_OK;
 }
 
 int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct sh_err *err)
 {
-    (void)d, (void)err;
+    (void)d;
+    if (++T.n_calls == T.fails_at)
+        return SH_FAIL(err, SH_E_IO, "of the device");
     for (size_t i = 0; i < n; i++)
         T.seen[T.n_seen++] = layers[i];
     return SH_OK;
@@ -70,6 +75,7 @@ static void each_layer_can_be_unpacked_by_itself(void **state)
     uint64_t link_ends[N];
     struct sh_shm packed;
     struct sh_err err = {0};
+    uint32_t from = 3;
 
     (void)state;
     assert_true(image && back);
@@ -84,7 +90,8 @@ static void each_layer_can_be_unpacked_by_itself(void **state)
     assert_non_null(packed.base);
     assert_true(link_ends[N - 1] < N * LAYER / 2);
     assert_true(T.n_between >= 3);
-    assert_ok(unpack_layers(NULL, NULL, 4096, 8192, link_ends, 3, N, NULL));
+    assert_ok(unpack_layers(NULL, NULL, 4096, 8192, link_ends, &from, N, NULL));
+    assert_int_equal(from, N);
     assert_int_equal(T.n_seen, N - 3);
     for (size_t k = 0; k < T.n_seen; k++) {
         const struct dev_packed *l = &T.seen[k];
@@ -98,6 +105,22 @@ static void each_layer_can_be_unpacked_by_itself(void **state)
     sh_shm_fini(&packed);
     free(image);
     free(back);
+}
+
+static void what_was_unpacked_before_a_call_failed_counts(void **state)
+{
+    uint64_t link_ends[MANY];
+    uint32_t from = 2;
+
+    (void)state;
+    begin(MANY, PACK_32);
+    for (uint32_t i = 0; i < MANY; i++)
+        link_ends[i] = (i + 1) * LAYER / 2;
+    T.fails_at = 2;
+    assert_int_equal(unpack_layers(NULL, NULL, 0, MANY * LAYER, link_ends, &from, MANY, NULL),
+                     SH_E_IO);
+    assert_int_equal(from, 2 + T.n_seen);
+    assert_true(T.n_seen > 0 && from < MANY);
 }
 
 static void what_does_not_get_smaller_is_not_packed(void **state)
@@ -115,6 +138,57 @@ static void what_does_not_get_smaller_is_not_packed(void **state)
     begin(0, PACK_BYTES);
     assert_ok(pack_image(NULL, image, link_ends, between, NULL, &packed, NULL));
     assert_null(packed.base);
+    free(image);
+}
+
+/* Numbers that are packed to less than half, in layers that end at T.ends. */
+static bool packs(const unsigned char *image)
+{
+    uint64_t link_ends[MANY];
+    struct sh_shm packed;
+    bool is;
+
+    assert_ok(pack_image(NULL, image, link_ends, between, NULL, &packed, NULL));
+    is = packed.base != NULL;
+    sh_shm_fini(&packed);
+    return is;
+}
+
+/* The range in which it is unpacked is longer than it by what its last large layer takes, packed.
+ * So much memory of the device is not worth it. */
+static void what_would_need_much_more_memory_is_not_packed(void **state)
+{
+    static const struct {
+        uint32_t n_small, large, behind; /* layers of 4 MiB, and then two, MiB */
+        bool packs;
+    } CASES[] = {{25, 4, 0, true},  /* 1.8 MiB more */
+                 {25, 13, 0, true}, /* 5.9: less than a sixteenth */
+                 {10, 17, 0, true}, /* 7.7: a few MiB */
+                 {36, 22, 0, true}, /* 9.9: less than a sixteenth */
+                 {0, 20, 10, true}, /* 3.5: the one behind it makes up for the rest */
+                 {15, 20, 0, false} /* 9.0 */,
+                 {0, 40, 10, false}};
+    const size_t most = 166 * LAYER;
+    unsigned char *image = malloc(most);
+
+    (void)state;
+    assert_non_null(image);
+    for (size_t i = 0; i < most; i += 4) {
+        const uint32_t v = (uint32_t)i * 2654435761u, x = 0x3c000000u | (v & 0x81ffe000u);
+
+        memcpy(image + i, &x, 4);
+    }
+    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
+        const uint32_t n = CASES[c].n_small;
+
+        begin(n + 2, PACK_32);
+        for (uint32_t i = 0; i < n; i++)
+            T.ends[i] = (i + 1) * 4 * LAYER;
+        T.ends[n] = (n * 4 + CASES[c].large) * LAYER;
+        T.ends[n + 1] = T.ends[n] + CASES[c].behind * LAYER;
+        if (packs(image) != CASES[c].packs)
+            fail_msg("case %zu", c);
+    }
     free(image);
 }
 
@@ -144,7 +218,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_layer_can_be_unpacked_by_itself),
+        cmocka_unit_test(what_was_unpacked_before_a_call_failed_counts),
         cmocka_unit_test(what_does_not_get_smaller_is_not_packed),
+        cmocka_unit_test(what_would_need_much_more_memory_is_not_packed),
         cmocka_unit_test(it_is_packed_where_copying_takes_longer_than_computing),
     };
 

@@ -87,6 +87,13 @@ static void place(uint64_t resident)
     packed__send(&T.m);
 }
 
+static void tell_unpacked(uint32_t unpacked, enum msg_packed packed)
+{
+    const struct msg_wk_run_done d = {.unpacked = unpacked, .packed = packed};
+
+    model_on_unpacked(&T.m, &d, true);
+}
+
 static int setup(void **state)
 {
     const struct dev_mem_conf c = {.pool_bytes = 64 * MIB, .n_lanes = 2};
@@ -168,12 +175,12 @@ static void a_run_unpacks_what_was_sent(void **state)
     assert_int_equal(r.packed_from, 0);
     assert_int_equal(r.packed_at, T.m.at.off + T.m.tx.shift);
     assert_int_equal(r.link_ends.len, sizeof(T.links));
-    model_unpacked(&T.m, 2); /* it was cancelled */
+    tell_unpacked(2, MSG_PACKED_KNOWN); /* it was cancelled */
     assert_true(model_tell_packed(&T.m, &r));
     assert_int_equal(r.packed_from, 2);
-    model_unpacked(&T.m, 1); /* that cannot be */
+    tell_unpacked(1, MSG_PACKED_KNOWN); /* that cannot be */
     assert_int_equal(T.m.packed_from, 2);
-    model_unpacked(&T.m, N + 9);
+    tell_unpacked(N + 9, MSG_PACKED_KNOWN);
     assert_false(model_tell_packed(&T.m, &r));
     /* A part of a layer has to come again as a whole. */
     residency_truncate(T.space.res, T.m.res, (uint32_t)(10 * MIB / DEV_BLOCK));
@@ -221,11 +228,11 @@ static void a_worker_that_dies_spoils_what_it_may_have_unpacked(void **state)
     (void)state;
     take(ENDS, LINKS);
     place(0);
-    model_unpacked(&T.m, 1);
+    tell_unpacked(1, MSG_PACKED_KNOWN);
     model_spoil(&T.m);
     assert_true(model_is_spoiled(&T.m));
     assert_int_equal(packed__usable(&T.m, 24 * MIB), 4 * MIB);
-    model_unpacked(&T.m, N); /* whoever says so */
+    tell_unpacked(N, MSG_PACKED_KNOWN); /* whoever says so */
     assert_true(model_is_spoiled(&T.m));
     T.m.is_kept = true;
     residency_pin(T.space.res, T.m.res); /* of PREPARE */
@@ -243,9 +250,53 @@ static void damage_is_told_to_whoever_loads(void **state)
     (void)state;
     take(ENDS, LINKS);
     place(0);
-    model_damaged(&T.m);
+    tell_unpacked(N, MSG_PACKED_DAMAGED); /* whatever the run came to */
     assert_int_equal(T.n_lost, 1);
+    assert_int_equal(T.m.packed_from, 0);
     assert_true(model_is_spoiled(&T.m));
+}
+
+/* For the file that it lacks: what has been decided stays. */
+static void what_is_made_again_is_packed_as_it_was(void **state)
+{
+    struct msg_wk_model ask = {0};
+    struct sh_loop *loop;
+
+    (void)state;
+    assert_ok(sh_loop_new(&loop, NULL));
+    assert_ok(tx_new(loop, T.mem, "e", &T.store.env.tx, NULL));
+    take(ENDS, LINKS);
+    T.m.has_image = false;
+    T.store.env.packs = MSG_PACK_GAINS;
+    packed__ask(&T.m, &ask);
+    assert_int_equal(ask.pack, MSG_PACK_GAINS);
+    T.m.has_image = true;
+    packed__ask(&T.m, &ask);
+    assert_int_equal(ask.pack, MSG_PACK_ALWAYS);
+    assert_ok(packed__read(&T.m, (struct sh_blob){NULL, 0}, NULL));
+    packed__ask(&T.m, &ask);
+    assert_int_equal(ask.pack, MSG_PACK_NEVER);
+    tx_free(T.store.env.tx);
+    sh_loop_free(loop);
+}
+
+/* A copy that was given up left them so, or a call of the device failed: they are copied anew. */
+static void what_was_not_unpacked_for_another_reason_is_no_damage(void **state)
+{
+    const struct msg_wk_run_done damaged = {.unpacked = N, .packed = MSG_PACKED_DAMAGED};
+
+    (void)state;
+    take(ENDS, LINKS);
+    place(0);
+    model_on_unpacked(&T.m, &damaged, false);
+    assert_int_equal(T.n_lost, 0);
+    assert_int_equal(packed__usable(&T.m, 24 * MIB), 0);
+    assert_ok(packed__settle(&T.m, NULL));
+    place(0);
+    tell_unpacked(1, MSG_PACKED_UNSURE);
+    assert_int_equal(T.n_lost, 0);
+    assert_true(model_is_spoiled(&T.m));
+    assert_int_equal(packed__usable(&T.m, 24 * MIB), 4 * MIB);
 }
 
 static void impossible_tables_are_refused(void **state)
@@ -268,6 +319,13 @@ static void impossible_tables_are_refused(void **state)
                  "hold");
     err = (struct sh_err){0};
     assert_fails(packed__read(&T.m, (struct sh_blob){bad, 8}, &err), SH_E_PROTO, &err, "size");
+    for (int i = 0; i < 2; i++) { /* so large that what follows from it would be small */
+        T.ends[N - 1] = T.m.image_bytes = UINT64_MAX - (uint64_t)i * 300;
+        err = (struct sh_err){0};
+        assert_fails(packed__read(&T.m, (struct sh_blob){T.links, sizeof(T.links)}, &err),
+                     SH_E_PROTO, &err, "does not fit");
+    }
+    T.ends[N - 1] = T.m.image_bytes = ENDS[N - 1] * MIB;
     assert_ok(packed__read(&T.m, (struct sh_blob){T.links, sizeof(T.links)}, NULL));
 }
 
@@ -283,6 +341,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_that_dies_spoils_what_it_may_have_unpacked, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(damage_is_told_to_whoever_loads, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_made_again_is_packed_as_it_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_not_unpacked_for_another_reason_is_no_damage,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(impossible_tables_are_refused, setup, teardown),
     };
 

@@ -32,7 +32,7 @@ struct cpu_dev {
     unsigned char *memory;        /* the arena, unless own is set */
     unsigned char *own;           /* OWNED own_bytes, of dev_own_memory; NULL: none */
     size_t own_bytes;
-    bool is_private;
+    bool is_private, is_damaged;         /* is_damaged: dev_take_damage() */
     struct dev_reach task[DEV_MAX_TASK]; /* ranges in reach: dev_task() */
     size_t n_task;
     bool has_task; /* false: all of the arena is in reach */

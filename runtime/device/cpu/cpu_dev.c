@@ -242,7 +242,16 @@ static int cpu_unpack(struct dev *d, const struct dev_packed *layers, size_t n, 
     for (size_t i = 0; !rc && i < n; i++)
         rc = pack_unpack(memory + layers[i].at, layers[i].packed_bytes, memory + layers[i].to,
                          layers[i].bytes, err);
+    cpu_dev_of(d)->is_damaged |= rc != SH_OK;
     return rc;
+}
+
+static bool cpu_take_damage(struct dev *d)
+{
+    const bool is = cpu_dev_of(d)->is_damaged;
+
+    cpu_dev_of(d)->is_damaged = false;
+    return is;
 }
 
 static int cpu_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms,
@@ -337,6 +346,7 @@ const struct dev_stream_ops CPU__STREAM = {
     .fill = cpu_fill,
     .move = cpu_move,
     .unpack = cpu_unpack,
+    .take_damage = cpu_take_damage,
     .wait = cpu_wait,
     .has_ticket = cpu_has_ticket,
     .sync = cpu_sync,

@@ -234,7 +234,8 @@ int cuda__launch_failed(const struct cuda_call *c, CUresult e, struct sh_err *er
 
 int cuda__grid_open(struct cuda_dev *d, struct sh_err *err); /* d has its stream */
 void cuda__grid_close(struct cuda_dev *d);
-/* After the stream was waited for. SH_E_INVALID: a kernel met a bad index or label since. */
+/* After the stream was waited for. SH_E_INVALID: a kernel met a bad index or label since; SH_E_IO:
+ * packed weights are damaged, until dev_take_damage(). */
 int cuda__fault_check(struct cuda_dev *d, struct sh_err *err);
 
 /* ------------------------------------------------------------------ tests (cuda_fault.c) */

@@ -323,6 +323,16 @@ static int cuda_unpack(struct dev *base, const struct dev_packed *layers, size_t
     return cuda__check(cudaGetLastError(), "enqueue the unpacking of weights", err);
 }
 
+static bool cuda_take_damage(struct dev *base)
+{
+    struct cuda_dev *d = &open_dev_of(base)->d;
+    const bool is = d->fault && *(volatile uint32_t *)d->damaged;
+
+    if (is)
+        *d->damaged = 0;
+    return is;
+}
+
 /* Pageable memory is not worth a ring of its own: the driver may hold the caller until the fence
  * is passed. */
 static int cuda_prefetch(struct dev *base, size_t off, const void *host, size_t bytes,
@@ -474,6 +484,7 @@ static const struct dev_stream_ops STREAM = {
     .fill = cuda_fill,
     .move = cuda_move,
     .unpack = cuda_unpack,
+    .take_damage = cuda_take_damage,
     .prefetch = cuda_prefetch,
     .prefetch_fence = cuda_prefetch_fence,
     .prefetch_join = cuda_prefetch_join,

@@ -43,7 +43,6 @@ int cuda__fault_check(struct cuda_dev *d, struct sh_err *err)
     struct k_fault f;
 
     if (d->fault && *(volatile uint32_t *)d->damaged) { /* an index may be bad for that reason */
-        *d->damaged = 0;
         *d->fault = (struct k_fault){.op = 0};
         return SH_FAIL(err, SH_E_IO, "packed weights are damaged");
     }
