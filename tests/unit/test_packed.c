@@ -216,7 +216,7 @@ static void what_was_not_unpacked_is_not_its_tenants(void **state)
     assert_true(arena_seg_at(residency_arena(res), 3).tag == ARENA_FOREIGN);
     assert_ok(packed__settle(&T.m, NULL));
     place(0);
-    model_unpacked(&T.m, N);
+    tell_unpacked(N, MSG_PACKED_KNOWN);
     residency_truncate(res, T.m.res, 3);
     assert_int_equal(arena_seg_at(residency_arena(res), 3).tag, 1);
 }
