@@ -563,32 +563,6 @@ static void device_memory_that_it_needs_is_no_host_memory(void **state)
     peer_close(&y);
 }
 
-/* One executor may keep it packed, another one not. */
-static void what_a_copy_takes_depends_on_the_executor(void **state)
-{
-    struct msg_model_state said = {
-        .version_id = 1, .state = MSG_MODEL_READY, .image_bytes = 1 << 20, .link_bytes = 1 << 19};
-    struct exec *e, *f;
-    struct peer y;
-
-    (void)state;
-    world_lead();
-    e = exec_up(&x, "x");
-    f = exec_up(&y, "y");
-    e->ns_per_byte = f->ns_per_byte = 1;
-    model_said(&x, said);
-    assert_int_equal(models_copy_ns(version(1), e), 1 << 19);
-    assert_int_equal(version(1)->stored_bytes, 1 << 19);
-    said.link_bytes = 1 << 20;
-    model_said(&y, said);
-    assert_int_equal(models_copy_ns(version(1), e), 1 << 19);
-    assert_int_equal(models_copy_ns(version(1), f), 1 << 20);
-    said.link_bytes = 0;
-    model_said(&x, said);
-    assert_int_equal(models_copy_ns(version(1), e), 1 << 20);
-    peer_close(&y);
-}
-
 static void one_that_a_job_uses_gets_room_where_the_job_is(void **state)
 {
     struct peer y;
@@ -795,7 +769,6 @@ int main(void)
         TEST(enough_goes_or_nobody),
         cmocka_unit_test(what_a_version_takes_is_learnt_from_what_it_lacked),
         TEST(device_memory_that_it_needs_is_no_host_memory),
-        TEST(what_a_copy_takes_depends_on_the_executor),
         TEST(one_that_a_job_uses_gets_room_where_the_job_is),
         TEST(a_job_holds_its_version_from_its_start_on),
         TEST(a_job_has_a_version_back_that_was_about_to_leave),
