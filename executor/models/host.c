@@ -97,6 +97,13 @@ uint64_t host_left(const struct model *m)
     return m->handle < 0 ? 0 : SH_MAX(SH_MIN(all, tenant), (uint64_t)1);
 }
 
+uint64_t host_left_for(const struct model *m, bool builds)
+{
+    const uint64_t left = host_left(m), has = !builds && m->base == m ? m->link_bytes : 0;
+
+    return left > has ? left - has : SH_MIN(left, (uint64_t)1);
+}
+
 bool host_make_room(const struct model *m, uint64_t image, uint64_t program)
 {
     const uint64_t need = in_all(m, image, program);

@@ -16,6 +16,8 @@ uint64_t host_limit(const struct store *s); /* what all models may take */
 uint64_t host_held(const struct model *m);  /* by m now, in all processes */
 /* What m may take beside all others, at least 1; 0: no limit. */
 uint64_t host_left(const struct model *m);
+/* The same for what a worker makes of it; unless it builds, the image is there. */
+uint64_t host_left_for(const struct model *m, bool builds);
 /* Is there room for m with an image, and with a program of this size in every worker? Others leave
  * as far as they can. */
 bool host_make_room(const struct model *m, uint64_t image, uint64_t program);

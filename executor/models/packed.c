@@ -4,7 +4,7 @@
  * what a run is told to unpack.
  *
  *   n_layers -> i         layers from i on are sent: to a run, or ahead of one       [packed__send]
- *   i -> j, j > i         a run has unpacked so many                               [model_on_unpacked]
+ *   i -> j, j > i         a run has unpacked so many                            [model_on_unpacked]
  *   i -> n_layers         ... or all of them; or it has lost blocks, or a worker died or met
  *                         damage while it unpacked: layers from i on are forgotten
  *                                                                                [packed__settle]

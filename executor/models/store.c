@@ -367,14 +367,6 @@ static bool may_map(const struct store_env *env, int fd)
 static void retry_load_later(struct model *m, const struct sh_err *why);
 
 /* The worker cannot open a file by itself. again: it is READY, and made once more to be kept. */
-/* Host memory for what the worker makes of it; 0: no limit. */
-static uint64_t left_for(const struct model *m, bool build)
-{
-    const uint64_t left = host_left(m), has = !build && m->base == m ? m->link_bytes : 0;
-
-    return left > has ? left - has : SH_MIN(left, (uint64_t)1);
-}
-
 static void compile_in(struct store *s, struct worker *w, struct model *m, bool again)
 {
     const bool is_shape = m->base != m;
@@ -401,7 +393,7 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
                                            .precision = m->precision,
                                            .max_batch = m->max_batch,
                                            .build = build,
-                                           .host_left = left_for(m, build),
+                                           .host_left = host_left_for(m, build),
                                            .host_copies = (uint32_t)pool_size(s->env.pool)};
     m->build_ns = sh_clock_ns();
     if (is_shape) {
