@@ -132,3 +132,17 @@ void replacement__order_remove(struct residency *r, uint32_t id)
     r->images[im->newer].older = im->older;
     r->images[im->older].newer = im->newer;
 }
+
+int replacement__check_order(const struct residency *r, uint32_t n_used, struct sh_err *err)
+{
+    uint32_t n = 0;
+
+    for (uint32_t id = r->images[r->ends].older; id != r->ends; id = r->images[id].older, n++) {
+        const struct image *im = &r->images[id];
+
+        if (!im->is_used || r->images[im->older].newer != id ||
+            (im->newer != r->ends && r->images[im->newer].last_use_ns < im->last_use_ns))
+            return SH_FAIL(err, SH_E_BUG, "image %u is wrongly placed by its last use", id);
+    }
+    return n == n_used ? SH_OK : SH_FAIL(err, SH_E_BUG, "%u images by last use, not %u", n, n_used);
+}

@@ -770,20 +770,6 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
     return evicted;
 }
 
-static int check_image_order(const struct residency *r, uint32_t n_used, struct sh_err *err)
-{
-    uint32_t n = 0;
-
-    for (uint32_t id = r->images[r->ends].older; id != r->ends; id = r->images[id].older, n++) {
-        const struct image *im = &r->images[id];
-
-        if (!im->is_used || r->images[im->older].newer != id ||
-            (im->newer != r->ends && r->images[im->newer].last_use_ns < im->last_use_ns))
-            return SH_FAIL(err, SH_E_BUG, "image %u is wrongly placed by its last use", id);
-    }
-    return n == n_used ? SH_OK : SH_FAIL(err, SH_E_BUG, "%u images by last use, not %u", n, n_used);
-}
-
 int residency_check(const struct residency *r, struct sh_err *err)
 {
     uint32_t held = 0, ring = 0, n_used = 0;
@@ -812,5 +798,5 @@ int residency_check(const struct residency *r, struct sh_err *err)
     }
     if (held != arena_count(r->arena, ARENA_IMAGE) || ring != r->n_ring)
         return SH_FAIL(err, SH_E_BUG, "sums of images and arena differ");
-    return check_image_order(r, n_used, err);
+    return replacement__check_order(r, n_used, err);
 }

@@ -51,5 +51,7 @@ bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool o
 /* The list by last use. */
 void replacement__order_insert(struct residency *r, uint32_t id);
 void replacement__order_remove(struct residency *r, uint32_t id);
+/* n_used: images there are. Fails: SH_E_BUG. */
+int replacement__check_order(const struct residency *r, uint32_t n_used, struct sh_err *err);
 
 #endif
