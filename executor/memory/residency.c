@@ -107,24 +107,6 @@ void residency_free(struct residency *r)
     free(r);
 }
 
-int residency_policy(const char *name, enum residency_policy *out, struct sh_err *err)
-{
-    static const char *const NAMES[RESIDENCY_N_POLICIES] = {
-        [RESIDENCY_CLOCK] = "clock", [RESIDENCY_LRU] = "lru",
-        [RESIDENCY_FIFO] = "fifo",   [RESIDENCY_SECOND_CHANCE] = "second-chance",
-        [RESIDENCY_NONE] = "none",
-    };
-
-    for (int p = 0; p < RESIDENCY_N_POLICIES; p++)
-        if (strcmp(name, NAMES[p]) == 0) {
-            *out = (enum residency_policy)p;
-            return SH_OK;
-        }
-    return SH_FAIL(err, SH_E_INVALID,
-                   "unknown residency policy \"%s\": clock, lru, fifo, second-chance or none",
-                   name);
-}
-
 struct residency_counts residency_counts(const struct residency *r)
 {
     return r->counts;
