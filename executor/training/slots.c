@@ -461,7 +461,8 @@ static int fill_task(struct job *j, struct slot *s, struct ckpt_write *d, struct
         d->remove_path = job_ckpt_path(j, j->disk_prev_step);
     if (!d->tensors || !d->losses || !d->path || !d->losses_path)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a checkpoint");
-    memcpy(d->losses, j->losses, j->n_losses * sizeof(*d->losses));
+    if (j->n_losses)
+        memcpy(d->losses, j->losses, j->n_losses * sizeof(*d->losses));
     d->task = (struct disk_task){.write_path = d->path,
                                  .tensors = d->tensors,
                                  .n_tensors = fill_tensors(j, d),
