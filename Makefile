@@ -361,7 +361,7 @@ $(BUILD)/sim/link.o: $(sim_link) Makefile
 
 # simulation: the executor. Its objects are compiled for it, with small blocks of device memory.
 sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c %/transfer.c,$(call src,$(parts_shunt-executor) tests/lab)) \
-              $(call src,runtime/device) runtime/group.c runtime/model/kept.c)
+              $(call src,runtime/device) runtime/group.c runtime/model/kept.c runtime/pack/pack.c)
 sim_blocks := -include tests/sim/blocks.h
 # What the device is, and all that an executor can be refused (tests/sim/shortage.c).
 sim_exec_wrap := dev_lib_open dev_mem_measure sh_importer_of malloc calloc realloc disk_submit sh_strdup sh_asprintf \

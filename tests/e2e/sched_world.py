@@ -107,7 +107,7 @@ class Exec(Peer):
               left_ns=-1, short_bytes=0, short_of_tenant=0):
         profile = b"".join(struct.pack("<IIdd", b, 0, ns, ns) for b in (1, 2, 4, 8))
         self.send("MODEL_STATE", version_id=version, state=state, rc=rc, msg=msg,
-                  image_bytes=1 << 20, resident_bytes=1 << 20, profile=profile, need_bytes=need_bytes,
+                  image_bytes=1 << 20, resident_bytes=1 << 20, link_bytes=0, profile=profile, need_bytes=need_bytes,
                   step=step, done=done, total=total, left_ns=left_ns, short_bytes=short_bytes,
                   short_of_tenant=short_of_tenant)
 
