@@ -122,6 +122,15 @@ static void change(struct db *db, const char *version, const char *limit)
     run(db, "UPDATE config_version SET row_version = row_version + 1");
 }
 
+/* The copy leads from now on; w->new is connected to it. */
+static void promote(struct world *w)
+{
+    shell(PROMOTE, w->dir);
+    snprintf(w->url, sizeof(w->url), "postgresql://shunt@/postgres?host=%s", w->dir);
+    assert_ok(db_new(w->url, "test_failover", &w->new, NULL));
+    db__be_patient(w->new, PATIENCE);
+}
+
 static void what_a_lost_commit_said_is_forgotten(void **state)
 {
     struct world *w = *state;
@@ -129,10 +138,7 @@ static void what_a_lost_commit_said_is_forgotten(void **state)
     change(w->old, "2", "22"); /* the copy lacks it */
     assert_int_equal(stands_for(w, w->old), 2);
     assert_int_equal(limit_now(w, w->old), 22);
-    shell(PROMOTE, w->dir);
-    snprintf(w->url, sizeof(w->url), "postgresql://shunt@/postgres?host=%s", w->dir);
-    assert_ok(db_new(w->url, "test_failover", &w->new, NULL));
-    db__be_patient(w->new, PATIENCE);
+    promote(w);
     /* The same numbers as the lost ones. */
     change(w->new, "3", "33");
     assert_int_equal(stands_for(w, w->new), 3);
@@ -150,10 +156,7 @@ static void numbers_that_went_back_are_believed(void **state)
     change(w->old, "1", "11");
     assert_int_equal(stands_for(w, w->old), 1);
     assert_int_equal(limit_now(w, w->old), 11);
-    shell(PROMOTE, w->dir);
-    snprintf(w->url, sizeof(w->url), "postgresql://shunt@/postgres?host=%s", w->dir);
-    assert_ok(db_new(w->url, "test_failover", &w->new, NULL));
-    db__be_patient(w->new, PATIENCE);
+    promote(w);
     change(w->new, "3", "33");
     assert_int_equal(stands_for(w, w->new), 3);
     assert_int_equal(limit_now(w, w->new), 33);

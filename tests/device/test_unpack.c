@@ -16,14 +16,11 @@ struct world {
     size_t bytes, link_bytes, shift;
 };
 
-static uint64_t seed = 88172645463325252u;
+static uint32_t seed = 2463534242u;
 
 static uint32_t draw(void)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
+    return sh_test_random(&seed);
 }
 
 /* Exponents of few values, or of many, or of any. */

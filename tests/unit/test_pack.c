@@ -19,14 +19,11 @@ struct world {
     size_t bytes, packed_bytes;
 };
 
-static uint64_t seed = 88172645463325252u;
+static uint32_t seed = 2463534242u;
 
 static uint32_t draw(void)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
+    return sh_test_random(&seed);
 }
 
 static double unit(void) /* in (0, 1] */
