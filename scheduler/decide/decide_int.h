@@ -99,10 +99,15 @@ struct run_of { /* a possible run */
     uint32_t exec, model, batch;
     bool is_warm; /* an earlier run has brought all weights */
 };
-/* Which weights it finds on the device when it begins. */
-enum predict_kind decide__weights(const struct work *w, const struct run_of *r, int64_t start_ns);
-/* The end of it by bytes and layers alone. */
-int64_t decide__forecast_ns(const struct work *w, const struct run_of *r, int64_t start_ns);
+struct foreseen {              /* of a run that begins then */
+    int64_t end_ns;            /* as predicted ... */
+    int64_t forecast_ns;       /* ... and by bytes and layers alone */
+    int64_t slack_ns;          /* how much longer it may take than predicted */
+    enum predict_kind weights; /* which of them it finds on the device when it begins */
+};
+void decide__foresee(const struct work *w, const struct run_of *r, int64_t start_ns,
+                     struct foreseen *out);
+/* Its end alone. */
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
                        int64_t *slack);
 /* What is kept free before until_ns, when r has to end, of the slack of the runs up to it. */

@@ -276,20 +276,20 @@ void decide__dispatch(struct work *w, uint32_t e)
                              .job = SNAP_NONE,
                              .first = (uint32_t)w->out->n_members};
         struct run_of run;
-        int64_t slack, end;
+        struct foreseen f;
 
         next_run(w, &d, &at);
         if (!d.n)
             return;
         run = run_of_decision(w, &d);
-        end = decide__end_ns(w, &run, at.start_ns, &slack);
-        d.predicted_ns = end - at.start_ns;
-        d.forecast_ns = decide__forecast_ns(w, &run, at.start_ns) - at.start_ns;
-        d.slack_ns = slack;
-        d.weights = decide__weights(w, &run, at.start_ns);
+        decide__foresee(w, &run, at.start_ns, &f);
+        d.predicted_ns = f.end_ns - at.start_ns;
+        d.forecast_ns = f.forecast_ns - at.start_ns;
+        d.slack_ns = f.slack_ns;
+        d.weights = f.weights;
         decide__add(w->out, &d);
         decide__bring(w, run.model, e);
-        at.start_ns = end;
-        at.slack_ns = predict_slack(at.slack_ns, slack);
+        at.start_ns = f.end_ns;
+        at.slack_ns = predict_slack(at.slack_ns, f.slack_ns);
     }
 }

@@ -32,6 +32,7 @@ int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e
                               share * p->disk_ns_per_byte);
 }
 
+/* When the last of its weights are there. */
 static int64_t arrives_ns(const struct work *w, const struct run_of *r, int64_t start_ns)
 {
     const int64_t arrives = w->arrives_ns[(size_t)r->model * w->in->n_execs + r->exec];
@@ -43,50 +44,35 @@ static int64_t arrives_ns(const struct work *w, const struct run_of *r, int64_t 
                          decide__missing_ns(w->in, r->model, r->exec);
 }
 
-enum predict_kind decide__weights(const struct work *w, const struct run_of *r, int64_t start_ns)
+void decide__foresee(const struct work *w, const struct run_of *r, int64_t start_ns,
+                     struct foreseen *out)
 {
+    const struct snap_model *m = &w->in->models[r->model];
     const struct snap_place *p = decide__place(w->in, r->model, r->exec);
+    const int64_t begin = start_ns + p->worker_ns, arrives = arrives_ns(w, r, begin);
+    const int64_t warm_end = begin + decide__run_ns(w->in, r->model, r->batch);
 
-    start_ns += p->worker_ns;
-    if (arrives_ns(w, r, start_ns) <= start_ns)
-        return PREDICT_WARM;
-    return p->has_some ? PREDICT_PARTIAL : PREDICT_COLD;
-}
-
-/* By bytes and layers alone; its worker is ready at start_ns. */
-static int64_t forecast(const struct work *w, const struct run_of *r, enum predict_kind weights,
-                        int64_t start_ns)
-{
-    const int64_t end = start_ns + decide__run_ns(w->in, r->model, r->batch);
-
-    if (weights == PREDICT_WARM)
-        return end;
-    return SH_MAX(end, arrives_ns(w, r, start_ns) +
-                           w->in->models[r->model].tail_ns[predict_bucket(r->batch)]);
-}
-
-int64_t decide__forecast_ns(const struct work *w, const struct run_of *r, int64_t start_ns)
-{
-    return forecast(w, r, decide__weights(w, r, start_ns),
-                    start_ns + decide__place(w->in, r->model, r->exec)->worker_ns);
+    *out = (struct foreseen){.end_ns = warm_end,
+                             .forecast_ns = warm_end,
+                             .slack_ns = decide__slack_ns(w->in, r->model, r->batch),
+                             .weights = PREDICT_WARM};
+    if (arrives <= begin)
+        return;
+    out->weights = p->has_some ? PREDICT_PARTIAL : PREDICT_COLD;
+    out->forecast_ns = SH_MAX(warm_end, arrives + m->tail_ns[predict_bucket(r->batch)]);
+    out->slack_ns = SH_MAX(out->slack_ns, m->cold_slack_ns[out->weights]);
+    /* What others never needed of theirs was of the copy: it computes as long as a warm one. */
+    out->end_ns = SH_MAX(out->forecast_ns + m->cold_over_ns[out->weights], warm_end);
 }
 
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
                        int64_t *slack)
 {
-    const struct snap_model *m = &w->in->models[r->model];
-    const enum predict_kind weights = decide__weights(w, r, start_ns);
-    int64_t end;
+    struct foreseen f;
 
-    start_ns += decide__place(w->in, r->model, r->exec)->worker_ns;
-    end = forecast(w, r, weights, start_ns);
-    *slack = decide__slack_ns(w->in, r->model, r->batch);
-    if (weights == PREDICT_WARM)
-        return end;
-    *slack = SH_MAX(*slack, m->cold_slack_ns[weights]);
-    /* What others never needed of theirs was of the copy: it computes as long as a warm one. */
-    return SH_MAX(end + m->cold_over_ns[weights],
-                  start_ns + decide__run_ns(w->in, r->model, r->batch));
+    decide__foresee(w, r, start_ns, &f);
+    *slack = f.slack_ns;
+    return f.end_ns;
 }
 
 int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack, double reserve)
