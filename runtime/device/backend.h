@@ -11,7 +11,7 @@
 
 #include "runtime/device/dev.h"
 
-#define DEV_ABI (27000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
+#define DEV_ABI (28000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
 
 struct dev_mem {
     const struct dev_ops *ops;
@@ -72,6 +72,9 @@ struct dev_stream_ops { /* the compute face: the device and its stream */
      * aligned. */
     int (*unpack)(struct dev *, const struct dev_packed *, size_t, struct sh_err *);
     bool (*take_damage)(struct dev *);
+    /* both or neither; NULL: operations reach no host memory. reach: where they find it */
+    int (*reach)(struct dev *, const void *, size_t, const void **, struct sh_err *);
+    void (*leave)(struct dev *, const void *);
     /* NULL: an upload. */
     int (*fetch)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*throttle)(struct dev *, uint32_t, struct sh_err *); /* NULL: nothing is ever queued */

@@ -45,7 +45,8 @@ static bool has_pairs(const struct dev_ops *o)
            !o->stream->prefetch == !o->stream->prefetch_fence &&
            !o->stream->prefetch == !o->stream->prefetch_join &&
            !o->stream->unpack == !o->stream->take_damage &&
-           !o->stream->mark == !o->stream->sync_mark && !o->plan->keep_bytes == !o->plan->set_keep;
+           !o->stream->reach == !o->stream->leave && !o->stream->mark == !o->stream->sync_mark &&
+           !o->plan->keep_bytes == !o->plan->set_keep;
 }
 
 static int ops_check(const struct dev_ops *o, struct sh_err *err)
@@ -552,6 +553,28 @@ int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct 
 bool dev_take_damage(struct dev *d)
 {
     return d->ops->stream->take_damage && d->ops->stream->take_damage(d);
+}
+
+bool dev_can_reach_host(const struct dev *d)
+{
+    return d->ops->stream->reach != NULL;
+}
+
+int dev_reach_host(struct dev *d, const void *base, size_t bytes, const void **out,
+                   struct sh_err *err)
+{
+    *out = NULL;
+    if (!dev_can_reach_host(d))
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "the device cannot read host memory");
+    if (!base || bytes == 0)
+        return SH_FAIL(err, SH_E_BUG, "no host memory to read");
+    return d->ops->stream->reach(d, base, bytes, out, err);
+}
+
+void dev_leave_host(struct dev *d, const void *base)
+{
+    if (dev_can_reach_host(d) && base)
+        d->ops->stream->leave(d, base);
 }
 
 int dev_prefetch(struct dev *d, size_t arena_off, const void *host, size_t bytes,

@@ -161,6 +161,14 @@ bool dev_can_unpack(const struct dev *d);
 int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct sh_err *err);
 /* After dev_sync: was something not as it was packed? That is told once. */
 bool dev_take_damage(struct dev *d);
+/* Can operations read host memory by themselves? */
+bool dev_can_reach_host(const struct dev *d);
+/* Lets them read a mapping, which need not be writable, until dev_leave_host(). Page-locks it:
+ * blocks, off the path. *out: what it is called in dev_bases; BORROWED. Fails: SH_E_UNSUPPORTED,
+ * SH_E_NOMEM. */
+int dev_reach_host(struct dev *d, const void *base, size_t bytes, const void **out,
+                   struct sh_err *err);
+void dev_leave_host(struct dev *d, const void *base); /* nothing that reads it is enqueued */
 /* [enqueue] Uploads that travel while the stream computes, on a second stream; only these two calls
  * order the streams:
  * fence: later prefetches come after all that the stream holds now
@@ -209,8 +217,10 @@ int dev_plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, voi
                     struct sh_err *err);
 
 struct dev_bases { /* arena offsets */
-    size_t image, state, workspace;
-    int64_t step; /* training: number of committed steps; for dropout */
+    size_t image, state, workspace, tables;
+    const void *host_tables; /* NULL, or where the tables are instead: dev_reach_host() ... */
+    size_t host_bytes;       /* ... which can read so much there */
+    int64_t step;            /* training: number of committed steps; for dropout */
     struct dev_turn turn;
 };
 /* [enqueue] Runs operations [from, to). A run begins at 0; a later call that continues it must have

@@ -36,6 +36,8 @@
 enum dev_role {
     DEV_ROLE_ACT,    /* activation, gradient, temporary: workspace, from first write to last read */
     DEV_ROLE_WEIGHT, /* read-only, part of the image in order of first use */
+    DEV_ROLE_TABLE,  /* read-only, read by GATHER alone: in a place of its own, on the device or in
+                        host memory (struct dev_bases); stored as a WEIGHT would be, row by row */
     DEV_ROLE_STATE,  /* training: parameter, optimizer state, running statistics; F32 plain */
     DEV_ROLE_INPUT,  /* filled before the run: workspace, plain */
     DEV_ROLE_LABEL,  /* the same, for training */
@@ -52,7 +54,8 @@ struct dev_tensor {
     uint32_t alias_of;     /* DEV_NONE, or an earlier tensor with the same number of elements */
     size_t bytes;          /* stored size: filled by dev_plan_new ... */
     enum pack_type stored; /* ... and what numbers these are, of a WEIGHT */
-    size_t offset; /* in the image (WEIGHT), state (STATE) or workspace: set by the planner */
+    size_t offset; /* in the image (WEIGHT), among the tables (TABLE), in the state (STATE) or
+                      workspace: set by the planner */
 };
 
 /* op.def lists in[] and out[] of every kind. More about some of them:

@@ -46,7 +46,8 @@ void *dev_prepared_find(struct dev_prepared *p, const struct dev_range *r)
         const struct dev_range *o = &p->of[i];
 
         if (o->from == r->from && o->to == r->to && o->arena == r->arena && o->image == r->image &&
-            o->workspace == r->workspace) {
+            o->workspace == r->workspace && o->tables == r->tables &&
+            o->host_tables == r->host_tables) {
             p->used[i] = ++p->all->turn;
             return p->what[i];
         }

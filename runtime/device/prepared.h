@@ -18,8 +18,8 @@
 #define DEV_MAX_PREPARED_ALL 2048u /* of all plans of a process on one device */
 
 struct dev_range { /* a range of operations, at one set of bases */
-    const void *arena;
-    size_t image, workspace;
+    const void *arena, *host_tables;
+    size_t image, workspace, tables;
     uint32_t from, to;
 };
 

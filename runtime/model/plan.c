@@ -36,7 +36,7 @@ static uint32_t root_of(const struct dev_graph *g, uint32_t t)
 
 static bool in_workspace(const struct dev_tensor *t)
 {
-    return t->role != DEV_ROLE_WEIGHT && t->role != DEV_ROLE_STATE;
+    return t->role != DEV_ROLE_WEIGHT && t->role != DEV_ROLE_STATE && t->role != DEV_ROLE_TABLE;
 }
 
 static int advance_bytes(size_t *at, size_t bytes, struct sh_err *err)
@@ -70,17 +70,55 @@ static int place_weights_of(struct dev_graph *g, struct dev_op *op, bool *seen, 
     return rc;
 }
 
+static int place_table(struct dev_graph *g, uint32_t t, size_t *at, struct plan *p,
+                       struct sh_err *err)
+{
+    int rc;
+
+    if (p->n_tables == 0) {
+        p->tables_at = SH_ALIGN_UP(p->image_bytes, (size_t)PLAN_TABLES_ALIGN);
+        if (g->n_layers)
+            p->layer_ends[g->n_layers - 1] = p->tables_at;
+    }
+    g->tensors[t].offset = *at;
+    rc = advance_bytes(at, g->tensors[t].bytes, err);
+    p->image_bytes = p->tables_at + *at;
+    p->layer_ends[g->n_layers++] = p->image_bytes;
+    p->n_tables++;
+    return rc;
+}
+
+/* In order of first use. */
+static int place_tables(struct dev_graph *g, bool *seen, struct plan *p, struct sh_err *err)
+{
+    size_t at = 0;
+    int rc = SH_OK;
+
+    p->tables_at = p->image_bytes;
+    for (uint32_t i = 0; i < g->n_ops && rc == SH_OK; i++) {
+        uint32_t t = g->ops[i].n_in ? g->ops[i].in[0] : DEV_NONE;
+
+        if (t == DEV_NONE || g->tensors[t].role != DEV_ROLE_TABLE || seen[t])
+            continue;
+        seen[t] = true;
+        rc = place_table(g, t, &at, p, err);
+    }
+    return rc;
+}
+
 static int place_image(struct dev_graph *g, struct plan *p, struct sh_err *err)
 {
     bool *seen = calloc(g->n_tensors + 1u, 1);
     int rc = SH_OK;
 
-    p->layer_ends = calloc(g->n_ops + 1u, sizeof(*p->layer_ends));
+    p->layer_ends = calloc(2 * (size_t)g->n_ops + 1u, sizeof(*p->layer_ends));
     if (!seen || !p->layer_ends)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the layers of %u operations", g->n_ops);
     g->n_layers = 0;
     for (uint32_t i = 0; i < g->n_ops && rc == SH_OK; i++)
         rc = place_weights_of(g, &g->ops[i], seen, p, err);
+    if (rc == SH_OK)
+        rc = place_tables(g, seen, p, err);
     free(seen);
     return rc;
 }

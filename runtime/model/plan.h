@@ -1,10 +1,13 @@
 /* plan.h - where every tensor lives: offsets in the image, the state and the workspace.
  *
  * Image      WEIGHTs in order of first use, each at a multiple of DEV_ALIGN. An operation that is
- * the first to
- *            use a weight begins a new layer; op.layer is the last layer begun (0 before the
- *            first), so an
- *            operation needs exactly the groups with layers up to op.layer.
+ *            the first to use a weight begins a new layer; op.layer is the last layer begun (0
+ *            before the first), so an operation needs exactly the groups with layers up to
+ *            op.layer.
+ *            TABLEs come last, in order of first use. Each is a layer of its own, for which no
+ *            operation waits: where they are, a run says (struct dev_bases). Their offsets count
+ *            from the first one, which begins at a multiple of PLAN_TABLES_ALIGN in the image; what
+ *            lies before that belongs to the layer before.
  * State      STATE tensors in numerical order.
  * Workspace  everything else. A class of aliases lives from its first write (before the run for
  * INPUT and
@@ -21,9 +24,13 @@
 #include "common/err.h"
 #include "runtime/device/op.h"
 
+#define PLAN_TABLES_ALIGN 4096u /* pages of host memory */
+
 struct plan {
     uint64_t *layer_ends; /* OWNED, plan_fini(): end of layer i in the image */
     size_t image_bytes, state_bytes, workspace_bytes;
+    uint32_t n_tables; /* the last layers of the image */
+    size_t tables_at;  /* where they begin; image_bytes if there are none */
     size_t live_bytes; /* most bytes alive at one operation: no plan can be smaller */
     size_t *scratch;   /* OWNED: workspace offset of each operation's scratch; SIZE_MAX: none */
     size_t keep;       /* workspace offset of the keep bytes; 0: none */

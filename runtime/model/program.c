@@ -1,34 +1,15 @@
 /* program.c - from a graph to a program: lowers, rewrites, plans, and answers questions. */
-#include "runtime/model/program.h"
-
 #include "common/mem.h"
 #include "runtime/model/autodiff.h"
 #include "runtime/model/indices.h"
 #include "runtime/model/init.h"
 #include "runtime/model/lower.h"
 #include "runtime/model/pass.h"
-#include "runtime/model/plan.h"
+#include "runtime/model/program_int.h"
 #include "runtime/model/why.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-struct program {
-    struct graph *g; /* at one batch size */
-    struct ir *ir;
-    struct dev_plan *dp;
-    struct plan plan;
-    struct program_io *inputs, *outputs, labels[TRAIN_MAX_HEADS];
-    struct indices *indices; /* NULL of a training program */
-    struct program_state_entry *state;
-    uint32_t *gradients; /* of each entry of the state: tensor, or DEV_NONE */
-    char **state_names;  /* OWNED: names that the entries borrow */
-    char **op_labels;
-    uint32_t *sent; /* tensors: constants that go with each run */
-    uint32_t n_state, n_ops, n_sent;
-    uint64_t seed; /* training: of what begins with numbers that are drawn */
-    struct init_count drawn;
-};
 
 const char *program_nan_hint(const struct program *p)
 {
@@ -204,9 +185,12 @@ static int send_constants(struct program *p, const struct dev_bases *b, struct s
     return rc;
 }
 
-static bool is_weight_tensor(const struct ir *ir, uint32_t t)
+bool program__is_weight(const struct program *p, uint32_t t)
 {
-    return ir_t(ir, t)->role == DEV_ROLE_WEIGHT && ir_t(ir, t)->alias_of == DEV_NONE;
+    const enum dev_role role = ir_t(p->ir, t)->role;
+
+    return (role == DEV_ROLE_WEIGHT || role == DEV_ROLE_TABLE) &&
+           ir_t(p->ir, t)->alias_of == DEV_NONE;
 }
 
 /* Has the image of `share` each weight of p at its place? Weights are few beside operations, and
@@ -218,12 +202,12 @@ static bool has_weights(const struct program *p, const struct program *share)
 
     for (uint32_t i = 0; i < p->ir->g.n_tensors; i++) {
         const struct dev_tensor *t = ir_t(p->ir, i), *s = NULL;
-        bool found = !is_weight_tensor(p->ir, i);
+        bool found = !program__is_weight(p, i);
 
         for (uint32_t tries = 0; tries < n && !found; tries++) {
             s = ir_t(share->ir, k);
-            found = is_weight_tensor(share->ir, k) && s->offset == t->offset &&
-                    s->bytes == t->bytes && strcmp(s->name, t->name) == 0;
+            found = program__is_weight(share, k) && s->offset == t->offset &&
+                    s->bytes == t->bytes && s->role == t->role && strcmp(s->name, t->name) == 0;
             k = (k + 1) % n;
         }
         if (!found)
@@ -424,9 +408,10 @@ static int turn_weights(struct ir *ir, enum dev_precision precision, struct sh_e
     return ir_done(ir, err);
 }
 
-int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
-                  enum dev_precision precision, const struct program *share, struct program **out,
-                  struct sh_err *err)
+/* cost: NULL, or what decides on tables where nothing is shared. */
+static int make_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
+                      enum dev_precision precision, const struct program *share,
+                      const struct tables_cost *cost, struct program **out, struct sh_err *err)
 {
     struct program *p = NULL;
     int rc = start_program(g, at, NULL, USE_INFER, &p, err);
@@ -434,6 +419,10 @@ int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes
     *out = NULL;
     if (!rc)
         rc = turn_weights(p->ir, precision, err);
+    if (!rc && share)
+        rc = tables_follow(p->ir, share->ir, err);
+    else if (!rc && cost)
+        rc = tables_choose(p->ir, cost, err);
     if (!rc)
         rc = finish_program(p, d, precision, share, NULL, err);
     if (!rc)
@@ -444,6 +433,20 @@ int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes
     }
     *out = p;
     return SH_OK;
+}
+
+int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
+                  enum dev_precision precision, const struct program *share, struct program **out,
+                  struct sh_err *err)
+{
+    return make_infer(d, g, at, precision, share, NULL, out, err);
+}
+
+int program_infer_tables(struct dev *d, const struct graph *g, const struct graph_sizes *at,
+                         enum dev_precision precision, const struct tables_cost *cost,
+                         struct program **out, struct sh_err *err)
+{
+    return make_infer(d, g, at, precision, NULL, cost, out, err);
 }
 
 int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
@@ -493,93 +496,6 @@ int program_evaluate(struct dev *d, const struct graph *g, const struct train_sp
     }
     *out = p;
     return SH_OK;
-}
-
-/* ------------------------------------------------------------------ image and state */
-
-static int write_later(struct program *p, uint32_t t, size_t plain, char *to, struct sh_err *err)
-{
-    const struct ir_info *info = &p->ir->info[t];
-    void *data = malloc(plain);
-    int rc;
-
-    if (!data)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the %zu bytes of \"%s\"", plain,
-                       ir_t(p->ir, t)->name);
-    info->fill(info->ctx, data);
-    rc = dev_plan_pack(p->dp, t, data, to + ir_t(p->ir, t)->offset, err);
-    free(data);
-    return rc;
-}
-
-static int write_one(struct program *p, uint32_t t, char *to, struct sh_err *err)
-{
-    const struct dev_tensor *d = ir_t(p->ir, t);
-    const void *data = p->ir->info[t].data;
-    size_t plain = (size_t)ir_elements(p->ir, t) * sh_dtype_bytes(d->dtype);
-
-    if (plain == 0)
-        return SH_OK;
-    if (p->ir->info[t].init.kind != IR_INIT_NONE) {
-        memset(to + d->offset, 0, d->bytes);
-        init_fill(&p->ir->info[t].init, p->seed, d->name, (float *)(void *)(to + d->offset),
-                  ir_elements(p->ir, t));
-        return SH_OK;
-    }
-    if (!data && p->ir->info[t].fill)
-        return write_later(p, t, plain, to, err);
-    if (!data || d->role == DEV_ROLE_STATE) { /* plain, or nothing yet */
-        memset(to + d->offset, 0, d->bytes);
-        if (data)
-            memcpy(to + d->offset, data, plain);
-        return SH_OK;
-    }
-    return dev_plan_pack(p->dp, t, data, to + d->offset, err);
-}
-
-int program_write_image(struct program *p, void *image, struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    memset(image, 0, p->plan.image_bytes); /* the gaps too: images are compared and hashed */
-    for (uint32_t i = 0; rc == SH_OK && i < p->ir->g.n_tensors; i++)
-        if (ir_t(p->ir, i)->role == DEV_ROLE_WEIGHT && ir_t(p->ir, i)->alias_of == DEV_NONE)
-            rc = write_one(p, i, image, err);
-    return rc;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    return ((const struct pack_span *)a)->off < ((const struct pack_span *)b)->off ? -1 : 1;
-}
-
-int program_spans(const struct program *p, struct pack_span **out, size_t *n, struct sh_err *err)
-{
-    struct pack_span *v = *out = calloc(p->ir->g.n_tensors + 1u, sizeof(*v));
-
-    *n = 0;
-    for (uint32_t i = 0; v && i < p->ir->g.n_tensors; i++) {
-        const struct dev_tensor *t = ir_t(p->ir, i);
-
-        if (t->role == DEV_ROLE_WEIGHT && t->alias_of == DEV_NONE)
-            v[(*n)++] = (struct pack_span){.off = t->offset, .bytes = t->bytes, .type = t->stored};
-    }
-    if (v)
-        qsort(v, *n, sizeof(*v), by_place);
-    for (size_t i = 0; i < *n; i++) /* and the gap behind it */
-        v[i].bytes = (i + 1 < *n ? v[i + 1].off : p->plan.image_bytes) - v[i].off;
-    return v ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the places of weights");
-}
-
-int program_write_state(struct program *p, void *state, struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    memset(state, 0, p->plan.state_bytes);
-    for (uint32_t i = 0; rc == SH_OK && i < p->ir->g.n_tensors; i++)
-        if (ir_t(p->ir, i)->role == DEV_ROLE_STATE && ir_t(p->ir, i)->alias_of == DEV_NONE)
-            rc = write_one(p, i, state, err);
-    return rc;
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -632,6 +548,21 @@ size_t program_state_bytes(const struct program *p)
 size_t program_workspace_bytes(const struct program *p)
 {
     return p->plan.workspace_bytes;
+}
+
+uint32_t program_n_tables(const struct program *p)
+{
+    return p->plan.n_tables;
+}
+
+size_t program_tables_at(const struct program *p)
+{
+    return p->plan.tables_at;
+}
+
+uint64_t program_rows_bytes(const struct program *p)
+{
+    return tables_rows_bytes(p->ir);
 }
 
 const uint64_t *program_layer_ends(const struct program *p)

@@ -12,6 +12,7 @@
 #include "runtime/device/dev.h"
 #include "runtime/model/graph.h"
 #include "runtime/model/init.h"
+#include "runtime/model/tables.h"
 
 #include <jansson.h>
 
@@ -34,6 +35,11 @@ struct program_io {   /* one input, output or label */
 int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
                   enum dev_precision p, const struct program *share, struct program **out,
                   struct sh_err *err);
+/* The same, for a first program; the large tables that it is to find in place (tables.h) lie at the
+ * end of its image. What shares the image has the same ones. */
+int program_infer_tables(struct dev *d, const struct graph *g, const struct graph_sizes *at,
+                         enum dev_precision p, const struct tables_cost *cost, struct program **out,
+                         struct sh_err *err);
 int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
                   struct program **out, struct sh_err *err);
 /* The forward pass to the outputs of t's heads, in order, as after training. It uses the parameters
@@ -61,6 +67,14 @@ size_t program_state_bytes(const struct program *p);
 size_t program_workspace_bytes(const struct program *p);
 /* Where layer i's weights end in the image (cumulative; layer_end[n_layers-1] = image bytes). */
 const uint64_t *program_layer_ends(const struct program *p);
+
+/* So many of the last layers are tables, of which a run says where they are (struct dev_bases), and
+ * for which no operation waits. They begin at program_tables_at() in the image, at a multiple of
+ * 4096 bytes. */
+uint32_t program_n_tables(const struct program *p);
+size_t program_tables_at(const struct program *p);
+/* Bytes of them that a run reads, at most. */
+uint64_t program_rows_bytes(const struct program *p);
 
 /* Writes the image (program_image_bytes) in order of use, in the device's layouts. */
 int program_write_image(struct program *p, void *image, struct sh_err *err);

@@ -41,7 +41,7 @@ struct cpu_dev {
     dnnl_stream_t stream;
 };
 
-enum cpu_space { CPU_IMAGE, CPU_STATE, CPU_WORK, CPU_N_SPACES };
+enum cpu_space { CPU_IMAGE, CPU_STATE, CPU_WORK, CPU_TABLES, CPU_N_SPACES };
 
 struct cpu_layout {
     dnnl_memory_desc_t md;    /* as stored; only if has_md */

@@ -254,6 +254,19 @@ static bool cpu_take_damage(struct dev *d)
     return is;
 }
 
+static int cpu_reach(struct dev *d, const void *base, size_t bytes, const void **out,
+                     struct sh_err *err)
+{
+    (void)d, (void)bytes, (void)err;
+    *out = base;
+    return SH_OK;
+}
+
+static void cpu_leave(struct dev *d, const void *base)
+{
+    (void)d, (void)base;
+}
+
 static int cpu_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms,
                     struct sh_err *err)
 {
@@ -347,6 +360,8 @@ const struct dev_stream_ops CPU__STREAM = {
     .move = cpu_move,
     .unpack = cpu_unpack,
     .take_damage = cpu_take_damage,
+    .reach = cpu_reach,
+    .leave = cpu_leave,
     .wait = cpu_wait,
     .has_ticket = cpu_has_ticket,
     .sync = cpu_sync,

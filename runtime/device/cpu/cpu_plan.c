@@ -46,6 +46,9 @@ static void init_tensor(struct cpu_plan *p, uint32_t i)
     case DEV_ROLE_STATE:
         c->space = CPU_STATE;
         break;
+    case DEV_ROLE_TABLE:
+        c->space = CPU_TABLES;
+        break;
     default:
         c->space = CPU_WORK;
     }
@@ -472,7 +475,7 @@ static int run_op(struct cpu_plan *p, struct run *r, uint32_t i)
 
 static int begin_run(struct cpu_plan *p, const struct dev_bases *b, struct run *r)
 {
-    const size_t off[CPU_N_SPACES] = {b->image, b->state, b->workspace};
+    const size_t off[CPU_N_SPACES] = {b->image, b->state, b->workspace, b->tables};
 
     if (!p->is_finished)
         return SH_FAIL(&r->err, SH_E_BUG, "the plan is not finished");
@@ -481,6 +484,14 @@ static int begin_run(struct cpu_plan *p, const struct dev_bases *b, struct run *
 
         if (p->extent[i] == 0)
             continue;
+        if (i == CPU_TABLES && b->host_tables) {
+            if (p->extent[i] > b->host_bytes || (uintptr_t)b->host_tables % DEV_ALIGN != 0)
+                return SH_FAIL(&r->err, SH_E_BUG,
+                               "%zu bytes of tables are not in %zu of host memory", p->extent[i],
+                               b->host_bytes);
+            r->base[i] = (unsigned char *)(uintptr_t)b->host_tables; /* only read */
+            continue;
+        }
         if (sh_add_size(off[i], p->extent[i], &end, NULL) || end > p->base.dev->arena_bytes ||
             off[i] % DEV_ALIGN != 0)
             return SH_FAIL(&r->err, SH_E_BUG,

@@ -61,7 +61,7 @@ struct cuda_dev {
     bool deterministic, verify_launches;
 };
 
-enum cuda_space { CUDA_IMAGE, CUDA_STATE, CUDA_WORK, CUDA_N_SPACES };
+enum cuda_space { CUDA_IMAGE, CUDA_STATE, CUDA_WORK, CUDA_TABLES, CUDA_N_SPACES };
 
 enum cuda_layout { CUDA_PLAIN, CUDA_NHWC };
 

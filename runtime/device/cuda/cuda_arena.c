@@ -326,6 +326,35 @@ int cuda__host_lock(void *base, size_t bytes, struct sh_err *err)
     return cuda__check(e, "page-lock host memory", err);
 }
 
+/* Pages that this process may not write have to be announced as such; where the device does not
+ * know that, the mapping is refused. */
+int cuda__host_reach(const void *base, size_t bytes, const void **out, struct sh_err *err)
+{
+    const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    void *host = (void *)(uintptr_t)base;
+    CUdeviceptr at = 0;
+    CUresult e = cuMemHostRegister(host, bytes, flags | CU_MEMHOSTREGISTER_READ_ONLY);
+    int rc;
+
+    *out = NULL;
+    if (e == CUDA_ERROR_NOT_SUPPORTED)
+        e = cuMemHostRegister(host, bytes, flags);
+    if (e == CUDA_ERROR_OUT_OF_MEMORY)
+        return SH_FAIL(err, SH_E_NOMEM,
+                       "could not page-lock %zu MiB of host memory: there is not so much free, or "
+                       "the limit of locked memory is lower (ulimit -l, LimitMEMLOCK)",
+                       bytes >> 20);
+    rc = cuda__check_drv(e, "page-lock host memory for kernels", err);
+    if (rc)
+        return rc;
+    rc = cuda__check_drv(cuMemHostGetDevicePointer(&at, host, 0), "map host memory into the device",
+                         err);
+    if (rc)
+        cuMemHostUnregister(host);
+    *out = rc ? NULL : (const void *)at;
+    return rc;
+}
+
 void cuda__host_unlock(void *base)
 {
     if (cudaHostUnregister(base) != cudaSuccess)

@@ -233,6 +233,19 @@ static void cuda_host_unlock(struct dev *d, void *base)
     cuda__host_unlock(base);
 }
 
+static int cuda_reach(struct dev *d, const void *base, size_t bytes, const void **out,
+                      struct sh_err *err)
+{
+    (void)d;
+    return cuda__host_reach(base, bytes, out, err);
+}
+
+static void cuda_leave(struct dev *d, const void *base)
+{
+    (void)d;
+    cuda__host_unlock((void *)(uintptr_t)base);
+}
+
 static int cuda_upload(struct dev *base, size_t off, const void *host, size_t bytes,
                        struct sh_err *err)
 {
@@ -485,6 +498,8 @@ static const struct dev_stream_ops STREAM = {
     .move = cuda_move,
     .unpack = cuda_unpack,
     .take_damage = cuda_take_damage,
+    .reach = cuda_reach,
+    .leave = cuda_leave,
     .prefetch = cuda_prefetch,
     .prefetch_fence = cuda_prefetch_fence,
     .prefetch_join = cuda_prefetch_join,

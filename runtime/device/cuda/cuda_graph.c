@@ -13,8 +13,10 @@ static struct dev_range launch_range(const struct cuda_plan *p, const struct dev
                                      uint32_t from, uint32_t to)
 {
     return (struct dev_range){.arena = cuda__dev(p)->arena,
+                              .host_tables = b->host_tables,
                               .image = b->image,
                               .workspace = b->workspace,
+                              .tables = b->tables,
                               .from = from,
                               .to = to};
 }

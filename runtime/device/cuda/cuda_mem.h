@@ -84,6 +84,8 @@ static inline uint32_t *cuda__ticket(const struct cuda_tickets *t, uint32_t slot
  * copies to the device only. */
 int cuda__host_lock(void *base, size_t bytes, struct sh_err *err);
 void cuda__host_unlock(void *base);
+/* Page-locks memory that kernels of this process read; *out: what they call it. */
+int cuda__host_reach(const void *base, size_t bytes, const void **out, struct sh_err *err);
 
 /* ------------------------------------------------------------------ cuda_mem.c */
 

@@ -182,7 +182,8 @@ static struct cuda_form form_of(const struct cuda_plan *p, const struct dev_tens
                                 const struct traits *traits)
 {
     struct cuda_form f = {.type = CUDA_T_F32, .layout = CUDA_PLAIN};
-    bool is_ours = t->role == DEV_ROLE_ACT || t->role == DEV_ROLE_WEIGHT;
+    bool is_ours =
+        t->role == DEV_ROLE_ACT || t->role == DEV_ROLE_WEIGHT || t->role == DEV_ROLE_TABLE;
 
     if (t->dtype != SH_F32)
         f.type = cuda_type_of(t->dtype);
@@ -197,7 +198,10 @@ static struct cuda_form form_of(const struct cuda_plan *p, const struct dev_tens
 
 static enum cuda_space space_of(enum dev_role r)
 {
-    return r == DEV_ROLE_WEIGHT ? CUDA_IMAGE : r == DEV_ROLE_STATE ? CUDA_STATE : CUDA_WORK;
+    return r == DEV_ROLE_WEIGHT  ? CUDA_IMAGE
+           : r == DEV_ROLE_STATE ? CUDA_STATE
+           : r == DEV_ROLE_TABLE ? CUDA_TABLES
+                                 : CUDA_WORK;
 }
 
 static int init_tensors(struct cuda_plan *p, struct sh_err *err)
@@ -601,7 +605,7 @@ int cuda__plan_finish(struct dev_plan *base, struct sh_err *err)
 int cuda__begin(const struct cuda_plan *p, const struct dev_bases *b, struct cuda_call *c,
                 struct sh_err *err)
 {
-    const size_t off[CUDA_N_SPACES] = {b->image, b->state, b->workspace};
+    const size_t off[CUDA_N_SPACES] = {b->image, b->state, b->workspace, b->tables};
     struct cuda_dev *d = cuda__dev(p);
 
     if (!p->is_finished)
@@ -611,6 +615,13 @@ int cuda__begin(const struct cuda_plan *p, const struct dev_bases *b, struct cud
 
         if (p->extent[i] == 0)
             continue;
+        if (i == CUDA_TABLES && b->host_tables) {
+            if (p->extent[i] > b->host_bytes || (uintptr_t)b->host_tables % DEV_ALIGN != 0)
+                return SH_FAIL(err, SH_E_BUG, "%zu bytes of tables are not in %zu of host memory",
+                               p->extent[i], b->host_bytes);
+            c->base[i] = (unsigned char *)(uintptr_t)b->host_tables; /* only read */
+            continue;
+        }
         if (sh_add_size(off[i], p->extent[i], &end, NULL) || end > d->base.arena_bytes ||
             off[i] % DEV_ALIGN != 0)
             return SH_FAIL(err, SH_E_BUG, "%zu bytes at %zu do not lie in the arena of %zu bytes",

@@ -74,9 +74,9 @@ struct cuda_record {
 /* How far each set lies behind the memory that the plan was tried in. No number is the difference
  * of two others, so a difference of addresses is not taken for one. */
 static const uint32_t SHIFT[N_SETS][CUDA_N_SPACES] = {
-    {0, 0, 0},
-    {257 * DEV_ALIGN, 769 * DEV_ALIGN, 1543 * DEV_ALIGN},
-    {1283 * DEV_ALIGN, 389 * DEV_ALIGN, 643 * DEV_ALIGN},
+    {0, 0, 0, 0},
+    {257 * DEV_ALIGN, 769 * DEV_ALIGN, 1543 * DEV_ALIGN, 1789 * DEV_ALIGN},
+    {1283 * DEV_ALIGN, 389 * DEV_ALIGN, 643 * DEV_ALIGN, 1117 * DEV_ALIGN},
 };
 static const int64_t STEP[N_SETS] = {0, 1, 6};
 #define STEP_AT_ENDS 11

@@ -14,7 +14,8 @@
 #include "runtime/device/cuda/kernels_verify.h"
 
 /* The other place; none that records are made from. */
-static const size_t SHIFT[CUDA_N_SPACES] = {1021 * DEV_ALIGN, 1531 * DEV_ALIGN, 2039 * DEV_ALIGN};
+static const size_t SHIFT[CUDA_N_SPACES] = {1021 * DEV_ALIGN, 1531 * DEV_ALIGN, 2039 * DEV_ALIGN,
+                                            863 * DEV_ALIGN};
 
 static int clear_results(const struct cuda_plan *p, const struct cuda_call *c, struct sh_err *err)
 {
@@ -32,7 +33,8 @@ static void fill_operands(const struct cuda_plan *p, const struct cuda_call *c)
 {
     for (uint32_t i = 0; i < p->base.g->n_tensors; i++) {
         const struct dev_tensor *t = &p->base.g->tensors[i];
-        const bool is_kept = t->role == DEV_ROLE_WEIGHT || t->role == DEV_ROLE_STATE;
+        const bool is_kept =
+            t->role == DEV_ROLE_WEIGHT || t->role == DEV_ROLE_STATE || t->role == DEV_ROLE_TABLE;
         const int64_t n = dev_tensor_elements(t);
         const bool is_matrix = is_kept && t->rank > 1 && n > 0;
 

@@ -291,6 +291,7 @@ static int span(const struct dev_plan *p, const struct dev_bases *b, uint32_t te
     while (t->alias_of != DEV_NONE)
         t = &p->g->tensors[t->alias_of];
     off = t->offset + (t->role == DEV_ROLE_WEIGHT  ? b->image
+                       : t->role == DEV_ROLE_TABLE ? b->tables
                        : t->role == DEV_ROLE_STATE ? b->state
                                                    : b->workspace);
     *bytes = t->bytes;
