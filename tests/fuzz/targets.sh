@@ -24,6 +24,10 @@ mkdir -p "$found"
 # nothing else finds a file that is too short for what its head says.
 fuzz() { # fuzz PROGRAM
     local name=${1##*/} corpus=build/fuzz-corpus/${1##*/} words=()
+    if [ ! -d "tests/fuzz/corpus/$name" ]; then
+        printf 'FAIL  %s: tests/fuzz/corpus/%s is missing\n' "$name" "$name"
+        return 1
+    fi
     mkdir -p "$corpus"
     [ ! -e "tests/fuzz/targets/$name.dict" ] || words=(-dict="tests/fuzz/targets/$name.dict")
     if "$1" -max_total_time="$each" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=1024 \
