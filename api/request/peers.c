@@ -13,9 +13,9 @@
 
 struct peer {
     struct peer *next;
-    char id[64]; /* an address has a blank in it */
-    int64_t n, n_strangers;
-    struct peer_list strangers; /* of an address, by_ip */
+    char id[64];                           /* an address has a blank in it */
+    int64_t n, n_strangers, max_strangers; /* of an address: at the door that it came to last */
+    struct peer_list strangers;            /* of an address, by_ip */
 };
 
 static struct peer **peer_at(struct peers *s, const char *id)
@@ -81,27 +81,6 @@ static void unlist(struct peer_conn *c)
     c->list = NULL;
 }
 
-/* As the youngest. */
-static void enlist(struct peer_conn *c)
-{
-    if (c->is_cut || (c->is_known && c->turn == PEER_BUSY))
-        return;
-    c->list = &c->room->lists[c->is_known ? c->turn : PEER_STRANGER];
-    TAILQ_INSERT_TAIL(c->list, c, by_age);
-    if (!c->ip || c->is_known)
-        return;
-    TAILQ_INSERT_TAIL(&c->ip->strangers, c, by_ip);
-    c->ip->n_strangers++;
-}
-
-void peer_turn(struct peer_conn *c, enum peer_turn turn)
-{
-    unlist(c);
-    c->turn = turn;
-    c->since_ns = sh_clock_ns();
-    enlist(c);
-}
-
 void peer_cut(struct peer_conn *c)
 {
     unlist(c);
@@ -114,6 +93,28 @@ static void cut_for(struct peer_conn *c, const char *reason)
 {
     peer_cut(c);
     sh_metric_add(c->room->evicted, SH_LABELS(reason), 1);
+}
+
+/* As the youngest. Counted here and not when it was admitted: threads admit at a time. */
+static void enlist(struct peer_conn *c)
+{
+    if (c->is_cut || (c->is_known && c->turn == PEER_BUSY))
+        return;
+    c->list = &c->room->lists[c->is_known ? c->turn : PEER_STRANGER];
+    TAILQ_INSERT_TAIL(c->list, c, by_age);
+    if (!c->ip || c->is_known)
+        return;
+    TAILQ_INSERT_TAIL(&c->ip->strangers, c, by_ip);
+    if (++c->ip->n_strangers > c->ip->max_strangers)
+        cut_for(TAILQ_FIRST(&c->ip->strangers), "address");
+}
+
+void peer_turn(struct peer_conn *c, enum peer_turn turn)
+{
+    unlist(c);
+    c->turn = turn;
+    c->since_ns = sh_clock_ns();
+    enlist(c);
 }
 
 bool peer_has_room(const struct peer_room *r)
@@ -189,8 +190,8 @@ bool peers_admit(struct peers *s, bool is_admin, const struct sockaddr *from, in
         return true;
     pthread_mutex_lock(&s->lock);
     rc = take_peer(s, id, 0, out);
-    if (!rc && (*out)->n_strangers >= max)
-        cut_for(TAILQ_FIRST(&(*out)->strangers), "address");
+    if (!rc)
+        (*out)->max_strangers = max;
     pthread_mutex_unlock(&s->lock);
     return rc == SH_OK;
 }

@@ -55,8 +55,8 @@ void peers_fini(struct peers *s); /* all connections are closed */
 void peer_room_init(struct peer_room *r, unsigned max, enum sh_metric evicted);
 
 /* Counts a connection for its client's address, which may have at most max strangers at one door
- * (0: no limit); beyond that its oldest is cut. False: no memory. *out: OWNED, peer_open() or
- * peers_leave(); may be NULL. */
+ * (0: no limit); beyond that its oldest is cut, by peer_open() or peers_refuse(). False: no memory.
+ * *out: OWNED, peer_open() or peers_leave(); may be NULL. */
 bool peers_admit(struct peers *s, bool is_admin, const struct sockaddr *from, int64_t max,
                  struct peer **out);
 void peers_leave(struct peers *s, struct peer *ip); /* NULL is allowed */
