@@ -21,15 +21,6 @@ static struct link_exec *find_exec(struct link *l, const char *name)
     return NULL;
 }
 
-bool link__take_early(struct link *l, struct infer *i)
-{
-    if (!i->link.early_from[0] || strcmp(i->link.early_from, i->link.executor) != 0)
-        return false;
-    i->link.early.compile_ns = i->link.compile_ns;
-    link__end(l, i, &i->link.early, false);
-    return true;
-}
-
 static bool has_outputs(const struct link_exec *e, const struct infer *i)
 {
     uint64_t bytes = 0;
@@ -39,9 +30,34 @@ static bool has_outputs(const struct link_exec *e, const struct infer *i)
     return e->local || i->link.out_bytes >= bytes;
 }
 
+/* Its run may be over without a result for us. The scheduler answers only if it does not have the
+ * request any more. */
+static void ask_whether_it_runs(struct link *l, struct infer *i)
+{
+    i->link.moved = true;
+    link__send(l, &(struct sh_msg){.type = MSG_INFER_AGAIN, .u.infer_again = {.rid = i->rid}});
+}
+
+bool link__take_early(struct link *l, struct infer *i)
+{
+    const struct link_exec *e = find_exec(l, i->link.executor);
+
+    if (!i->link.early_from[0] || strcmp(i->link.early_from, i->link.executor) != 0)
+        return false;
+    if (i->link.early.rc == SH_OK && !i->link.over && !(e && has_outputs(e, i))) {
+        i->link.early_from[0] = '\0';
+        ask_whether_it_runs(l, i);
+        return false;
+    }
+    i->link.early.compile_ns = i->link.compile_ns;
+    link__end(l, i, &i->link.early, false);
+    return true;
+}
+
 /* Only who was given a request ends it. The word of that comes from the scheduler, behind the
- * result perhaps; but outputs of one on another host were not taken then (take_chunk). Where they
- * have not come, or were refused, the slot has what it had before: another's bytes. */
+ * result perhaps; but outputs of one on another host were not taken then (take_chunk): it had been
+ * there before, with its inputs, and came back. Where outputs have not come, or were refused, the
+ * slot has what it had before: another's bytes. */
 static void on_result(const struct link_exec *e, const struct msg_result *m)
 {
     struct infer *i = link__find(e->link, m->rid);
@@ -62,8 +78,6 @@ static void on_result(const struct link_exec *e, const struct msg_result *m)
         sh_strlcpy(r.msg, LINK_LATE_TEXT, sizeof(r.msg));
     }
     if (strcmp(i->link.executor, e->name) != 0) {
-        if (!e->local && r.rc == SH_OK)
-            return;
         i->link.early = r;
         sh_strlcpy(i->link.early_from, e->name, sizeof(i->link.early_from));
         return;
@@ -321,10 +335,8 @@ void link__send_inputs(struct link *l, struct infer *i)
     w = e && e->ready ? sh_link_wire(e->wire) : NULL;
     if (!w) /* DATA_READY will call again; else link__is_out_of_reach() ends it */
         return;
-    if (e->up_ns > i->link.ready_ns) { /* its run may have ended while there was nobody to tell */
-        i->link.moved = true;
-        link__send(l, &(struct sh_msg){.type = MSG_INFER_AGAIN, .u.infer_again = {.rid = i->rid}});
-    }
+    if (e->up_ns > i->link.ready_ns) /* its run may have ended while there was nobody to tell */
+        ask_whether_it_runs(l, i);
     i->link.sent = true;
     if (e->local)
         return;
