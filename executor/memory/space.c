@@ -301,18 +301,22 @@ size_t space_offset(const struct space_range *r)
 static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t image_bytes,
                       uint32_t tag, struct sh_err *err)
 {
-    size_t from = (size_t)p->range.first * DEV_BLOCK + (size_t)image_bytes;
-    size_t to = (size_t)(p->range.first + p->range.n) * DEV_BLOCK;
-    bool is_foreign = false;
+    const uint32_t end = p->range.first + p->range.n;
+    const size_t from = (size_t)p->range.first * DEV_BLOCK + (size_t)image_bytes;
+    int rc = SH_OK;
 
-    if (p->had_blocks == p->range.n || from >= to)
+    if (p->had_blocks == p->range.n)
         return SH_OK;
-    for (size_t at = from / DEV_BLOCK; at < to / DEV_BLOCK && !is_foreign; at++) {
-        const uint32_t was = arena_seg_at(residency_arena(s->res), (uint32_t)at).tag;
+    for (uint32_t at = (uint32_t)(from / DEV_BLOCK), to; !rc && at < end; at = to) {
+        const struct arena_seg g = arena_seg_at(residency_arena(s->res), at);
+        const bool is_foreign = g.tag != tag && g.tag != ARENA_CLEAN && g.tag != ARENA_SCRUBBING;
+        const size_t begin = SH_MAX(from, (size_t)at * DEV_BLOCK);
 
-        is_foreign = was != tag && was != ARENA_CLEAN && was != ARENA_SCRUBBING;
+        to = SH_MIN(g.first + g.n, end);
+        if (is_foreign && begin < (size_t)to * DEV_BLOCK)
+            rc = zero_bytes(s, begin, (size_t)to * DEV_BLOCK - begin, err);
     }
-    return is_foreign ? zero_bytes(s, from, to - from, err) : SH_OK;
+    return rc;
 }
 
 /* True: the head is on its way. Its old blocks may be somebody else's already, or soon. */

@@ -339,6 +339,27 @@ static void behind_the_end_of_an_image_nothing_of_others_is_left(void **state)
     assert_int_equal(byte_at(r, at.off + 4 * DEV_BLOCK), 0x77); /* not its own */
 }
 
+/* That of a packed image is longer than the image. */
+static void what_is_clean_behind_the_end_of_an_image_is_left_alone(void **state)
+{
+    struct rig *r = *state;
+    const uint64_t bytes = DEV_BLOCK + 4096;
+    struct space_range wall = take(r, 4, MINE), theirs = take(r, 2, THEIRS);
+    struct tx_place at;
+
+    assert_int_equal(space_offset(&theirs), 2 * DEV_BLOCK);
+    assert_ok(dev_fill(r->dev, 0, 0x77, N_BLOCKS * DEV_BLOCK, NULL));
+    space_give(r->space, &wall, MINE);
+    space_give(r->space, &theirs, THEIRS);
+    assert_ok(space_place(r->space, r->image, bytes, true, &at, NULL));
+    assert_int_equal(at.off, 0);
+    pass(r);
+    assert_int_equal(byte_at(r, DEV_BLOCK), 0x77); /* nobody had it */
+    assert_int_equal(byte_at(r, 2 * DEV_BLOCK - 1), 0x77);
+    assert_int_equal(byte_at(r, 2 * DEV_BLOCK), 0);
+    assert_int_equal(byte_at(r, 4 * DEV_BLOCK - 1), 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -352,6 +373,7 @@ int main(void)
         T(the_first_of_two_scrubs_does_not_end_the_wait),
         T(a_failed_scrub_leaves_nothing_under_the_tag_of_the_next),
         T(behind_the_end_of_an_image_nothing_of_others_is_left),
+        T(what_is_clean_behind_the_end_of_an_image_is_left_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
