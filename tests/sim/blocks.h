@@ -6,10 +6,13 @@
 
 #include "runtime/device/dev.h"
 #include "runtime/model/kept.h"
+#include "runtime/pack/pack_block.h"
 
 #undef DEV_BLOCK
 #define DEV_BLOCK ((size_t)1 << 10)
 #undef KEPT_PIECE /* so that images are read in pieces here, too */
 #define KEPT_PIECE ((size_t)2 << 10)
+#undef PACK_ALIGN /* of packed layers, which are as small as all else */
+#define PACK_ALIGN 8u
 
 #endif

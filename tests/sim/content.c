@@ -73,19 +73,35 @@ static void fill(uint64_t *words, size_t n, uint64_t first, size_t at, uint64_t 
         words[i] = first + ((at + i) & mask);
 }
 
-static uint64_t image_word(const struct sim_package *p)
+static uint64_t image_word(const struct sim_package *p, enum sim_kind kind)
 {
-    return sim_word(p->tenant, SIM_IMAGE, (uint64_t)p->id << 24);
+    return sim_word(p->tenant, kind, (uint64_t)p->id << 24);
 }
 
 size_t sim_image_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n)
 {
-    return look(words, n, image_word(p), at, IMAGE_AT_MASK);
+    return look(words, n, image_word(p, SIM_IMAGE), at, IMAGE_AT_MASK);
 }
 
-void sim_image_fill(const struct sim_package *p, uint64_t *words, size_t n)
+void sim_image_fill(const struct sim_package *p, uint64_t *words, size_t at, size_t n)
 {
-    fill(words, n, image_word(p), 0, IMAGE_AT_MASK);
+    fill(words, n, image_word(p, SIM_IMAGE), at, IMAGE_AT_MASK);
+}
+
+size_t sim_packed_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n)
+{
+    return look(words, n, image_word(p, SIM_PACKED), at, IMAGE_AT_MASK);
+}
+
+void sim_packed_fill(const struct sim_package *p, uint64_t *words, size_t at, size_t n)
+{
+    fill(words, n, image_word(p, SIM_PACKED), at, IMAGE_AT_MASK);
+}
+
+void sim_spend(const struct sim_package *p, uint64_t *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        words[i] = image_word(p, SIM_SPENT);
 }
 
 static uint64_t state_word(unsigned tenant, int64_t job, int64_t step)

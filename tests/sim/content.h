@@ -3,6 +3,8 @@
  * All is words of 8 bytes: the tenant, what it is, and more. A word of 0 is cleared memory.
  *
  *   image    of the package `id`, at this place of it
+ *   packed   the same, of what it is packed to
+ *   spent    where a packed layer lay that has been unpacked
  *   state    of a job, of one step, at this place
  *   work     of whoever computed there
  *   input    of a request
@@ -15,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum sim_kind { SIM_IMAGE = 1, SIM_STATE, SIM_WORK, SIM_INPUT, SIM_OUTPUT };
+enum sim_kind { SIM_IMAGE = 1, SIM_STATE, SIM_WORK, SIM_INPUT, SIM_OUTPUT, SIM_PACKED, SIM_SPENT };
 
 /* What the file graph.json of a simulated package says. */
 struct sim_package {
@@ -31,9 +33,12 @@ uint64_t sim_mix(uint64_t a, uint64_t b);
 
 /* Of n words that are `at` words from the start, the first that is not as it must be; n: none. */
 size_t sim_image_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n);
+size_t sim_packed_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n);
 size_t sim_state_look(unsigned tenant, int64_t job, int64_t step, const uint64_t *words, size_t at,
                       size_t n);
-void sim_image_fill(const struct sim_package *p, uint64_t *words, size_t n);
+void sim_image_fill(const struct sim_package *p, uint64_t *words, size_t at, size_t n);
+void sim_packed_fill(const struct sim_package *p, uint64_t *words, size_t at, size_t n);
+void sim_spend(const struct sim_package *p, uint64_t *words, size_t n);
 void sim_state_fill(unsigned tenant, int64_t job, int64_t step, uint64_t *words, size_t at,
                     size_t n);
 int64_t sim_state_step(uint64_t word); /* modulo 2^20 */

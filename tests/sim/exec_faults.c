@@ -95,7 +95,7 @@ void exec_fault_workers(const uint64_t r[static 3])
     const double p = 0.0005 * (double)(1 + r[1] % 40);
     const int64_t ns = exec_fault_time(r[2]);
 
-    switch (r[0] % 7) {
+    switch (r[0] % 8) {
     case 0:
         f->die = p;
         break;
@@ -113,6 +113,9 @@ void exec_fault_workers(const uint64_t r[static 3])
         break;
     case 5:
         f->bad_part = 10 * p;
+        break;
+    case 6:
+        f->unpack = 30 * p;
         break;
     default:
         f->nan = p;

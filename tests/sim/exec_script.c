@@ -566,8 +566,10 @@ static void prepare(void)
     m.u.prepare = (struct msg_prepare){.epoch = sched.epoch,
                                        .rid = 1,
                                        .version_id = versions[sim_below(N_VERSIONS)].id,
-                                       .evict = sim_below(2)};
+                                       .evict = sim_below(3)};
     script__send(&m);
+    if (sim_below(2)) /* what comes ahead is given up for it */
+        begin_run();
 }
 
 static void pin(void)

@@ -47,6 +47,13 @@ static void set(char **option, const char *value)
         abort();
 }
 
+void sim_exec_packs(struct exec_conf *c)
+{
+    static const char *const HOW[] = {"auto", "auto", "on", "off"};
+
+    set(&c->pack_images, HOW[sim_below(SH_ARRAY_LEN(HOW))]);
+}
+
 static void load_options(struct sim_exec *e)
 {
     static char program[] = "shunt-executor";

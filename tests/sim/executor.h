@@ -33,6 +33,8 @@ struct sim_exec {
     int64_t started_ns, stopped_ns;
 };
 
+/* Most executors pack what they make; some do not, and read what others have packed. For tune(). */
+void sim_exec_packs(struct exec_conf *c);
 /* Starts it (again). Does nothing while it is alive. */
 void sim_exec_start(struct sim_exec *e);
 void sim_exec_term(struct sim_exec *e);                  /* SIGTERM */

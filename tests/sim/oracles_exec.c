@@ -546,6 +546,7 @@ static void on_turn(struct sim_proc *p)
     check_quotas(watched_of(e), x);
     check_time(x);
     check_pins(x);
+    oracles__check_packed(x);
     check_budgets(x);
     check_told(x, sim_proc_host(p));
     if (x->train->job)

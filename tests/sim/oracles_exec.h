@@ -33,6 +33,10 @@ int64_t oracle_state_file(const char *path, bool is_final);
 /* The newest checkpoint in a job's folder; -1: none. Looks at all of them. */
 int64_t oracle_job_folder(const char *dir);
 
+/* oracles_packed.c; after each turn. */
+struct exec;
+void oracles__check_packed(const struct exec *x);
+
 struct residency;
 struct residency_need;
 struct residency_place;

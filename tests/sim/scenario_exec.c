@@ -35,6 +35,7 @@ static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishe
     c->kept_bytes = sim_below(3) ? SIM_KEPT_BYTES : 0;
     c->keep_renew_s = sim_between(0, 5);
     c->model_shapes = sim_between(1, 6);
+    sim_exec_packs(c);
     if (sim_below(3) == 0) /* images leave it for disk, if they are kept */
         c->model_host_bytes = sim_between((int64_t)100 << 10, (int64_t)600 << 10);
     if (script.is_remote && sh_strdup("https://sim", &c->api, NULL))

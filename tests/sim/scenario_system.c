@@ -178,6 +178,7 @@ static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishe
     c->hang_ms = 3000;
     c->run_ms = 15000;
     c->kept_bytes = 0;
+    sim_exec_packs(c);
 }
 
 static void make(unsigned i, unsigned host)

@@ -22,6 +22,7 @@ struct sim_worker_faults { /* chances */
     double refuse;   /* a model or job: does not fit, is too large for its tenant, is bad */
     double lie;      /* an answer: twice, or what is not so (worker_lies.c) */
     double bad_part; /* a part cannot be run; and as often: the run fails over its data */
+    double unpack;   /* a packed layer: the call fails, and says nothing of what it has done */
     double nan;      /* a step: its loss is not a number */
 };
 extern struct sim_worker_faults sim_worker_faults;

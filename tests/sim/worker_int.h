@@ -1,5 +1,5 @@
 /* worker_int.h - between worker.c (the process: messages, what comes when), worker_load.c,
- * worker_run.c, worker_train.c and worker_lies.c. */
+ * worker_run.c, worker_unpack.c, worker_train.c and worker_lies.c. */
 #ifndef SH_TESTS_SIM_WORKER_INT_H
 #define SH_TESTS_SIM_WORKER_INT_H
 
@@ -51,6 +51,17 @@ struct worker_msg { /* that waits to be served */
     size_t n_fds;
 };
 
+struct worker_unpack { /* the packed layers of a run */
+    const struct sim_package *package;
+    const struct sim_model *model;
+    uint64_t image_off, packed_at;
+    uint64_t *link_ends; /* OWNED; NULL: none is packed */
+    uint32_t at, to;     /* the first that is, and the one behind those asked for */
+    uint32_t said;       /* of the calls before the present one */
+    bool is_garbage, is_damaged, has_failed;
+    sim_event_fn *fn;
+};
+
 struct loading;
 struct worker_train;
 struct worker_run;
@@ -78,6 +89,7 @@ struct sim_worker {
     size_t n_parts;
     struct loading *load; /* NULL: none */
     struct worker_run *run;
+    struct worker_unpack *unpack; /* of the run, while it goes on */
     struct worker_train *train;
     uint64_t wait; /* number of the present wait for a ticket */
     sim_event_fn *waited;
@@ -115,6 +127,15 @@ void worker__drop_model(struct sim_worker *w, int64_t handle);
 /* worker_run.c */
 void worker__on_part(struct sim_worker *w, const struct msg_wk_part *m);
 void worker__on_run(struct sim_worker *w, const struct msg_wk_run *m);
+
+/* worker_unpack.c */
+void worker__begin_unpacking(struct worker_unpack *u, const struct worker_model *model,
+                             const struct msg_wk_run *m);
+void worker__end_unpacking(struct worker_unpack *u);
+/* fn(w, 0): the layers up to `to` are unpacked, or u->has_failed. is_garbage: they may not have
+ * come; then u->is_damaged. */
+void worker__unpack(struct sim_worker *w, struct worker_unpack *u, uint32_t to, bool is_garbage,
+                    sim_event_fn *fn);
 
 /* worker_train.c */
 void worker__on_train(struct sim_worker *w, const struct msg_wk_train *m, const int *fds,

@@ -94,11 +94,14 @@ static void of_model(struct msg_wk_model_done *d, size_t *n_fds)
 
 static void of_run(struct msg_wk_run_done *d)
 {
-    switch (sim_below(3)) {
+    switch (sim_below(4)) {
     case 0:
         d->run_id ^= 1;
         return;
-    case 1:
+    case 1: /* as to more, the worker itself would unpack what is no more there */
+        d->packed = sim_below(2) ? MSG_PACKED_DAMAGED : MSG_PACKED_UNSURE;
+        return;
+    case 2:
         d->end_ns = INT64_MAX - 1;
         d->first_ns = -5;
         return;

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/units.h"
 #include "runtime/model/kept.h"
+#include "tests/sim/packing.h"
 #include "tests/sim/worker_int.h"
 
 #include <stdlib.h>
@@ -22,6 +23,8 @@ struct loading {
     uint32_t size; /* compiled, or timed, next */
     struct worker_model *model;
     double layer_ns[(SIM_MAX_SIZES + 1) * SIM_MAX_LAYERS];
+    uint64_t link_ends[SIM_MAX_LAYERS]; /* if it is packed */
+    bool is_packed;
     bool was_kept;     /* layer_ns are those of a file */
     uint64_t image_at; /* where the image begins in it; 0: it is in memory */
     struct sh_err why;
@@ -47,14 +50,24 @@ void worker__drop_model(struct sim_worker *w, int64_t handle)
 
 /* ------------------------------------------------------------------ the answer */
 
-static void fill_image(const struct worker_model *m, struct sh_shm *image)
+static size_t stored_bytes(const struct loading *l)
 {
-    const size_t bytes = m->model->layer_ends[m->model->n_layers - 1];
+    const struct sim_model *m = l->model->model;
+
+    return l->is_packed ? l->link_ends[m->n_layers - 1] : m->layer_ends[m->n_layers - 1];
+}
+
+static void fill_image(const struct loading *l, struct sh_shm *image)
+{
+    const size_t bytes = stored_bytes(l), n = bytes / sizeof(uint64_t);
     struct sh_err err = {0};
 
     if (sh_shm_create("shunt-image", bytes, image, &err))
         sim_broken("world", "an image: %s", err.msg);
-    sim_image_fill(&m->package, image->base, bytes / sizeof(uint64_t));
+    if (l->is_packed)
+        sim_packed_fill(&l->model->package, image->base, 0, n);
+    else
+        sim_image_fill(&l->model->package, image->base, 0, n);
 }
 
 static void fill_done(struct loading *l, struct msg_wk_model_done *d, struct msg_batch *batches,
@@ -75,6 +88,8 @@ static void fill_done(struct loading *l, struct msg_wk_model_done *d, struct msg
     d->batches = (struct sh_blob){batches, m->n_sizes * sizeof(*batches)};
     d->input_offs = (struct sh_blob){offs, m->n_sizes * sizeof(*offs)};
     d->layer_ns = (struct sh_blob){l->layer_ns, sizeof(double) * m->n_sizes * s->n_layers};
+    if (l->is_packed)
+        d->link_ends = (struct sh_blob){l->link_ends, s->n_layers * sizeof(uint64_t)};
     d->was_kept = l->was_kept;
     d->image_at = l->image_at;
     if (m->size)
@@ -94,7 +109,7 @@ static void answer(struct sim_worker *w)
     if (l->why.rc == 0) {
         fill_done(l, &r.u.wk_model_done, batches, offs);
         if (l->builds && !l->image_at)
-            fill_image(l->model, &image);
+            fill_image(l, &image);
         else if (!l->builds)
             r.u.wk_model_done.layer_ns = (struct sh_blob){0};
     } else if (l->why.rc == SH_E_TOOBIG || l->why.rc == SH_E_QUOTA) {
@@ -261,28 +276,43 @@ static void read_kept(struct loading *l, const struct msg_wk_model *msg, int fd)
 {
     const struct worker_model *m = l->model;
     const struct sim_model *s = m->model;
-    const size_t bytes = s->layer_ends[s->n_layers - 1];
-    struct kept_about about = {.image_bytes = bytes,
+    struct kept_about about = {.image_bytes = s->layer_ends[s->n_layers - 1],
                                .layer_ends = s->layer_ends,
                                .n_layers = s->n_layers,
                                .batches = m->batch,
                                .n_batches = m->n_sizes};
-    uint64_t *image = malloc(bytes + 1);
+    uint64_t *image;
     struct sh_err err = {0};
+    uint64_t bytes;
 
+    WORKER_CHECK(!sh_unhex(msg->key, about.key, sizeof(about.key), &err), "WK_MODEL: %s", err.msg);
+    if (kept_look(fd, &about, l->link_ends, &err))
+        return;
+    bytes = kept_stored_bytes(&about);
+    image = malloc(bytes + 1);
     if (!image)
         abort();
-    WORKER_CHECK(!sh_unhex(msg->key, about.key, sizeof(about.key), &err), "WK_MODEL: %s", err.msg);
     if (kept_read(fd, &about, image, l->layer_ns, &err) == SH_OK) {
-        const size_t i = sim_image_look(&m->package, image, 0, bytes / sizeof(*image));
+        const size_t n = bytes / sizeof(*image);
+        const size_t i = about.link_ends ? sim_packed_look(&m->package, image, 0, n)
+                                         : sim_image_look(&m->package, image, 0, n);
 
-        SIM_CHECK("kept", i == bytes / sizeof(*image),
-                  "word %zu of what is kept of package %u is %016llx", i, m->package.id,
-                  (unsigned long long)image[i]);
+        SIM_CHECK("kept", i == n, "word %zu of what is kept of package %u is %016llx", i,
+                  m->package.id, (unsigned long long)image[i]);
         l->was_kept = true;
+        l->is_packed = about.link_ends != NULL;
         l->image_at = msg->maps ? kept_image_at(&about) : 0;
     }
     free(image);
+}
+
+/* Out of what is kept, if anything is (fd), or anew. */
+static void make_image(struct loading *l, const struct msg_wk_model *msg, int fd)
+{
+    if (fd >= 0)
+        read_kept(l, msg, fd);
+    if (msg->build && !l->was_kept)
+        l->is_packed = sim_packs(&l->model->package, l->model->model, msg->pack, l->link_ends);
 }
 
 void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const int *fds,
@@ -302,14 +332,12 @@ void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const 
     atomic_store(&w->ctl->load_step, WORKER_LOAD_READ);
     l->model = worker__model(w, m->handle);
     if (l->model) { /* it is to be made anew, to be kept */
-        if (n_fds == 3)
-            read_kept(l, m, fds[2]);
+        make_image(l, m, n_fds == 3 ? fds[2] : -1);
         worker__after(w, READ_MIN_NS, on_timed, 0);
         return;
     }
     l->model = new_model(w, m, fds);
-    if (n_fds == 3)
-        read_kept(l, m, fds[2]);
+    make_image(l, m, n_fds == 3 ? fds[2] : -1);
     atomic_store(&w->ctl->load_total, 2 + (m->build ? 2 : 1) * l->model->n_sizes);
     if (l->model->size > MOST_TIMES * l->model->package.own_size)
         SH_FAIL(&l->why, SH_E_UNSUPPORTED, "a size of %u is too large", l->model->size);

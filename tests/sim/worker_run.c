@@ -21,6 +21,7 @@ struct worker_run {
     uint32_t size; /* samples of that */
     uint32_t layer;
     bool is_garbage; /* a ticket was forced: what it computes is wrong, and the executor knows */
+    struct worker_unpack unpack;
     struct sh_err why;
     int64_t start_ns, first_ns, asked_ns, wait_ns;
 };
@@ -113,10 +114,30 @@ static uint32_t check_parts(struct sim_worker *w, const struct worker_run *r)
 
 /* ------------------------------------------------------------------ the answer */
 
+static enum msg_packed settle(struct worker_run *r)
+{
+    const struct worker_unpack *u = &r->unpack;
+
+    if (!u->is_damaged)
+        return u->has_failed ? MSG_PACKED_UNSURE : MSG_PACKED_KNOWN;
+    r->why = (struct sh_err){0};
+    SH_FAIL(&r->why, SH_E_IO, "packed weights are damaged");
+    return MSG_PACKED_DAMAGED;
+}
+
+/* What a failed call has done is not known, and what it was told of damage is of no use. */
+static uint32_t unpacked(const struct worker_unpack *u)
+{
+    if (u->is_damaged || !u->link_ends)
+        return 0;
+    return u->has_failed ? u->said : u->at;
+}
+
 static void answer(struct sim_worker *w)
 {
     struct worker_run *r = w->run;
     struct sh_msg m = {.type = MSG_WK_RUN_DONE};
+    const enum msg_packed packed = settle(r);
 
     drop_parts(w);
     m.u.wk_run_done = (struct msg_wk_run_done){.run_id = r->m.run_id,
@@ -125,8 +146,12 @@ static void answer(struct sim_worker *w)
                                                .start_ns = r->start_ns,
                                                .first_ns = r->first_ns,
                                                .end_ns = sh_clock_ns(),
-                                               .wait_ns = r->wait_ns};
+                                               .wait_ns = r->wait_ns,
+                                               .unpacked = unpacked(&r->unpack),
+                                               .packed = packed};
     worker__send(w, &m, NULL, 0);
+    worker__end_unpacking(&r->unpack);
+    w->unpack = NULL;
     free(r->groups);
     free(r);
     w->run = NULL;
@@ -283,7 +308,7 @@ static void on_computed(void *arg, uint64_t to)
     next_group(w);
 }
 
-static void on_group(void *arg, uint64_t n)
+static void on_layers(void *arg, uint64_t n)
 {
     struct sim_worker *w = arg;
     struct worker_run *r = w->run;
@@ -292,13 +317,11 @@ static void on_group(void *arg, uint64_t n)
     double ns = 0;
 
     (void)n;
-    if (w->waited_long) {
-        SH_FAIL(&r->why, SH_E_TIMEOUT, "weights did not come");
+    if (r->unpack.has_failed) {
+        SH_FAIL(&r->why, SH_E_DEVMEM, "the simulated device has no memory for a command");
         answer(w);
         return;
     }
-    if (g->ticket_slot < DEV_N_TICKETS)
-        r->is_garbage |= sim_device_was_forced(w->device, g->ticket_slot, g->ticket_value);
     if (r->group == 1)
         r->first_ns = sh_clock_ns();
     else if (r->wait_ns >= 0)
@@ -308,6 +331,23 @@ static void on_group(void *arg, uint64_t n)
     for (uint32_t i = r->layer; i < to; i++)
         ns += (double)r->model->model->layer_ns[i] * r->model->times[r->at];
     worker__after(w, (int64_t)ns, on_computed, to);
+}
+
+static void on_group(void *arg, uint64_t n)
+{
+    struct sim_worker *w = arg;
+    struct worker_run *r = w->run;
+    const struct msg_group *g = &r->groups[r->group];
+
+    (void)n;
+    if (w->waited_long) {
+        SH_FAIL(&r->why, SH_E_TIMEOUT, "weights did not come");
+        answer(w);
+        return;
+    }
+    if (g->ticket_slot < DEV_N_TICKETS)
+        r->is_garbage |= sim_device_was_forced(w->device, g->ticket_slot, g->ticket_value);
+    worker__unpack(w, &r->unpack, g->end_layer, r->is_garbage, on_layers);
 }
 
 static void next_group(struct sim_worker *w)
@@ -417,6 +457,7 @@ void worker__on_run(struct sim_worker *w, const struct msg_wk_run *m)
     if (!r->groups || r->n_groups == 0)
         sim_broken("worker-protocol", "run %llu has no groups", (unsigned long long)m->run_id);
     memcpy(r->groups, m->groups.data, m->groups.len);
+    worker__begin_unpacking(&r->unpack, r->model, m);
     w->run = r;
     worker__after(w, SH_US(3), on_begin, 0);
 }
