@@ -268,16 +268,24 @@ class Batch(test_executor.Case):
             self.assertEqual(d.result(d.run(1, [self.digits(0, 1)], [40], 1))[0].rc, 0)
             return d.metrics().get(drains)
         until("a request waits for a batch", has_waited, every_s=0)
-        d.proc.send_signal(signal.SIGSTOP)  # so that it reads all of them at once
-        runs = [d.run(1, [self.digits(i, 1)], [40], 1) for i in range(20)]
-        d.proc.send_signal(signal.SIGCONT)
-        for run in runs:
-            self.assertEqual(d.result(run)[0].rc, 0)
+        bursts = []
+
+        def burst():
+            """No batch may wait at that moment: its rows may be on their way from the disk."""
+            d.proc.send_signal(signal.SIGSTOP)  # so that it reads all of them at once
+            bursts.append([d.run(1, [self.digits(i, 1)], [40], 1) for i in range(20)])
+            d.proc.send_signal(signal.SIGCONT)
+            for run in bursts[-1]:
+                self.assertEqual(d.result(run)[0].rc, 0)
+            d.wait_step(5, d.jobs[5].step + 1)
+            return d.jobs[5].preemptions
+        until("a batch waits for requests", burst, every_s=0)
         self.assertGreater(self.done(d, 5, folder)[0].preemptions, 0)
         log = open(d.dir + "/executor.log").read()
         order = [int(x) for x in re.findall(r"switch\.start.* run=(\d+)", log)]
-        first = order.index(runs[0][0])
-        self.assertEqual(order[first:first + 20], [run[0] for run in runs])
+        for runs in bursts:
+            first = order.index(runs[0][0])
+            self.assertEqual(order[first:first + 20], [run[0] for run in runs])
         self.assertIn(0, order[:first])
         self.assertIn(0, order[first + 20:])  # batches went on behind them
 
