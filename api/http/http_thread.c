@@ -246,7 +246,7 @@ void http_thread_wake(struct http_thread *t)
 
 void http_thread_resumed(struct http_thread *t)
 {
-    if (atomic_load(&t->rests))
+    if (atomic_exchange(&t->rests, false)) /* the first is enough */
         http_thread_wake(t);
 }
 

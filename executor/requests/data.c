@@ -288,6 +288,21 @@ void data_result(struct data *d, const struct run_part *part, const struct msg_r
         sh_log_err(SH_LOG_WARN, "api.send", &err);
 }
 
+/* Not one on another host, to which outputs go, too: those would be copied to wait. */
+void data_cork(struct data *d)
+{
+    for (struct peer *p = d->peers; p; p = p->next)
+        if (p->is_local)
+            sh_wire_cork(p->wire);
+}
+
+void data_uncork(struct data *d)
+{
+    for (struct peer *p = d->peers; p; p = p->next)
+        if (p->is_local)
+            sh_wire_uncork(p->wire);
+}
+
 /* ------------------------------------------------------------------ life */
 
 static int add_peer(struct data *d, struct sh_wire *w, struct peer **out, struct sh_err *err)

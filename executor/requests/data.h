@@ -51,5 +51,9 @@ bool data_has(const struct data *d, uint64_t api_id, uint64_t rid);
 bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid, int64_t came_ns);
 /* Sends the outputs first to an API on another host. Dropped if the API is gone. */
 void data_result(struct data *d, const struct run_part *p, const struct msg_result *r);
+/* What local APIs are told in between leaves in one write each: whoever is told of one request at a
+ * time is also woken for each. */
+void data_cork(struct data *d);
+void data_uncork(struct data *d);
 
 #endif

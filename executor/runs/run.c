@@ -313,6 +313,14 @@ static void tell_api(const struct run *r, const struct run_part *p, const struct
     data_result(r->sw->env.data, p, &m);
 }
 
+static void answer_parts(const struct run *r, const struct run_result *res)
+{
+    data_cork(r->sw->env.data);
+    for (size_t i = 0; i < r->n_parts + r->n_rest; i++)
+        tell_api(r, &r->parts[i], res);
+    data_uncork(r->sw->env.data);
+}
+
 /* Of those that run now, each by itself. */
 static bool has_all_failed(const struct run *r)
 {
@@ -375,8 +383,8 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
 
     run__bill(r, SH_MAX(res.compute_ns, res.copy_ns));
     res.held_ns = r->held_ns;
-    for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
-        tell_api(r, &r->parts[i], &res);
+    if (!r->is_own)
+        answer_parts(r, &res);
     own_failure(r, &res);
     note_drain(r);
     count_run(r, &res, done);
