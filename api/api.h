@@ -30,6 +30,7 @@ struct api {
     struct slo_counts *slo;
     struct alias_counts *aliases;
     struct traffic *traffic;
+    struct parsed *parsed; /* JSON of requests */
     struct waiters *waiters;
     struct watch *watch;     /* event streams */
     struct live *live;       /* options that change */

@@ -13,6 +13,7 @@
 #include "api/http/http_tls.h"
 #include "api/infer/alias_count.h"
 #include "api/infer/link.h"
+#include "api/infer/parsed.h"
 #include "api/infer/regions.h"
 #include "api/infer/serving.h"
 #include "api/infer/slo_count.h"
@@ -177,6 +178,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = traffic_new(&a->traffic, err);
     if (!rc)
+        rc = parsed_new(&a->parsed, err);
+    if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
         rc = catalog_new(SH_MS(2 * c->model_poll_ms + 1000), &a->catalog, err);
@@ -234,6 +237,7 @@ static void stop_parts(struct daemon *d)
     waiters_free(a->waiters);
     serving_free(a->serving);
     traffic_free(a->traffic);
+    parsed_free(a->parsed);
     trace_shares_free(a->trace_shares);
     rate_free(a->rate);
     stats_free(a->stats);

@@ -455,8 +455,10 @@ int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, 
         {"inputs", SH_JSON_ARR, &inputs, .required = true, .min = 1, .max = CAT_MAX_IO},
         {"outputs", SH_JSON_ARR, &outputs, .max = CAT_MAX_IO},
     };
-    int rc = read_json(body, header_bytes, most->json, &out->json, err);
+    int rc = out->json ? SH_OK : read_json(body, header_bytes, most->json, &out->own, err);
 
+    if (!out->json)
+        out->json = out->own;
     if (!rc)
         rc = sh_json_read(out->json, "", f, SH_ARRAY_LEN(f), err);
     out->sizes.n = (uint32_t)v->symbols.n;
@@ -636,6 +638,7 @@ int plan_cut(const struct cat_version *v, struct infer_plan *p, char *outputs, s
 
 void plan_fini(struct infer_plan *p)
 {
-    json_decref(p->json);
+    json_decref(p->own);
+    p->own = NULL;
     p->json = NULL;
 }

@@ -30,8 +30,9 @@ struct plan_output { /* in the order of the reply */
 };
 
 struct infer_plan {
-    json_t *json;   /* OWNED */
-    const char *id; /* BORROWED from json; NULL if absent */
+    const json_t *json; /* BORROWED: `own`, or what plan_read() was given */
+    json_t *own;        /* OWNED; NULL: none */
+    const char *id;     /* BORROWED from json; NULL if absent */
     int64_t batch;
     struct sh_sizes sizes; /* of the version's symbols, as requested */
     struct sh_sizes run;   /* sizes of the run: the same, or padded to buckets */
@@ -54,7 +55,8 @@ struct plan_limits {
     int64_t size; /* of a symbol */
 };
 
-/* header_bytes: length of the JSON part. Fails: SH_E_INVALID, SH_E_UNSUPPORTED, SH_E_TOOBIG. */
+/* header_bytes: length of the JSON part. *out: zeroed; or its json is the JSON part, parsed, and
+ * outlives it. Fails: SH_E_INVALID, SH_E_UNSUPPORTED, SH_E_TOOBIG. */
 int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, size_t header_bytes,
               const struct plan_limits *most, struct infer_plan *out, struct sh_err *err);
 void plan_fini(struct infer_plan *p);

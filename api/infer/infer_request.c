@@ -43,6 +43,7 @@ void infer_unref(struct infer *i)
     for (size_t k = 0; k < i->plan.n_out; k++)
         region_put(i->out_regions[k]);
     plan_fini(&i->plan);
+    parsed_put(i->parsed);
     catalog_put(i->table);
     pthread_mutex_destroy(&i->lock);
     free(i);
@@ -456,6 +457,8 @@ static int infer_prepare(struct infer *i, struct sh_err *err)
 
     if (i->received != i->body_bytes)
         return SH_FAIL(err, SH_E_INVALID, "the body is shorter than its Content-Length");
+    i->parsed = parsed_get(i->api->parsed, i->v->id, body, i->header_bytes);
+    i->plan.json = parsed_json(i->parsed);
     rc = plan_read(i->v, body, i->body_bytes, i->header_bytes, &most, &i->plan, err);
     if (!rc)
         rc = find_out_regions(i, err);

@@ -16,6 +16,7 @@
 
 #include "api/cache/catalog.h"
 #include "api/infer/infer_plan.h"
+#include "api/infer/parsed.h"
 #include "api/infer/regions.h"
 #include "api/request/req.h"
 #include "api/request/slab.h"
@@ -76,6 +77,7 @@ struct infer {
     struct slab_slot *body, *brought, *outputs;
     struct region *out_regions[CAT_MAX_IO]; /* in the order of the reply; NULL: none */
     size_t lead; /* bytes before the body in its slot: what follows its JSON is aligned then */
+    struct parsed_text *parsed; /* OWNED: the plan's JSON; NULL: it has its own */
     struct infer_plan plan;
     bool submitted;
     pthread_mutex_t lock; /* from here to result */
