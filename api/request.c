@@ -6,6 +6,7 @@
 #include "api/files/upload.h"
 #include "api/http/coding.h"
 #include "api/infer/infer_request.h"
+#include "api/infer/link.h"
 #include "api/jobs/events.h"
 #include "api/jobs/explain.h"
 #include "api/jobs/watch.h"
@@ -250,6 +251,11 @@ static void request_close(struct api_req *q)
     explain_free(q->explain);
 }
 
+static void request_turn(struct api *a)
+{
+    link_wake(a->link);
+}
+
 const struct api_steps REQUEST_STEPS = {
     .route = request_route,
     .auth = request_auth,
@@ -261,4 +267,5 @@ const struct api_steps REQUEST_STEPS = {
     .abandon = request_abandon,
     .settle = request_settle,
     .close = request_close,
+    .turn = request_turn,
 };

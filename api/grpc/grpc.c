@@ -20,16 +20,34 @@
 
 /* ---------------------------------------------------------------- wake-ups */
 
-static void grpc_wake(struct api_req *q)
+/* Who comes first finds the list empty, and wakes for all that come before it is taken. */
+static void *grpc_resume(struct api_req *q)
 {
     struct grpc_call *c = (struct grpc_call *)q;
     struct grpc_thread *t = c->t;
+    bool is_first;
 
     pthread_mutex_lock(&t->lock);
+    is_first = !t->woken;
     c->next_woken = t->woken;
     t->woken = c;
     pthread_mutex_unlock(&t->lock);
+    return is_first ? t : NULL;
+}
+
+static void grpc_rouse(void *thread)
+{
+    struct grpc_thread *t = thread;
+
     sh_loop_wake(t->loop);
+}
+
+static void grpc_wake(struct api_req *q)
+{
+    void *t = grpc_resume(q);
+
+    if (t)
+        grpc_rouse(t);
 }
 
 /* The session knows when a client leaves a call: RST_STREAM, or the end of its connection. */
@@ -39,7 +57,17 @@ static int grpc_fd(const struct api_req *q)
     return -1;
 }
 
-const struct api_front GRPC_FRONT = {.wake = grpc_wake, .fd = grpc_fd};
+static bool grpc_defers(struct api_req *q)
+{
+    (void)q;
+    return false;
+}
+
+const struct api_front GRPC_FRONT = {.wake = grpc_wake,
+                                     .resume = grpc_resume,
+                                     .rouse = grpc_rouse,
+                                     .fd = grpc_fd,
+                                     .defers = grpc_defers};
 
 static void run_woken(struct grpc_thread *t)
 {

@@ -171,15 +171,33 @@ void http_stop(struct http *h)
 
 /* The handler suspends, then sets ASLEEP; we set DONE. Whoever comes second resumes, so that a
  * wake-up before the suspension is not lost and none happens twice. */
-static void http_wake(struct api_req *q)
+static void *http_resume(struct api_req *q)
 {
     struct http_req *r = (struct http_req *)q;
     struct http_thread *t = r->thread;
 
-    if (atomic_exchange(&r->wake, WAKE_DONE) == WAKE_ASLEEP) {
-        MHD_resume_connection(r->conn);
-        http_thread_resumed(t);
-    }
+    if (atomic_exchange(&r->wake, WAKE_DONE) != WAKE_ASLEEP)
+        return NULL;
+    MHD_resume_connection(r->conn);
+    return http_thread_resumed(t) ? t : NULL;
+}
+
+static void http_rouse(void *thread)
+{
+    http_thread_wake(thread);
+}
+
+static void http_wake(struct api_req *q)
+{
+    void *t = http_resume(q);
+
+    if (t)
+        http_rouse(t);
+}
+
+static bool http_defers(struct api_req *q)
+{
+    return http_thread_defers(((struct http_req *)q)->thread);
 }
 
 static int http_fd(const struct api_req *q)
@@ -190,4 +208,8 @@ static int http_fd(const struct api_req *q)
     return info ? (int)info->connect_fd : -1;
 }
 
-const struct api_front HTTP_FRONT = {.wake = http_wake, .fd = http_fd};
+const struct api_front HTTP_FRONT = {.wake = http_wake,
+                                     .resume = http_resume,
+                                     .rouse = http_rouse,
+                                     .fd = http_fd,
+                                     .defers = http_defers};

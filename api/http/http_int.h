@@ -50,10 +50,11 @@ struct http_thread { /* a thread and the library's daemon that it runs; its own,
     struct MHD_Daemon *daemon; /* NULL: none */
     pthread_t id;
     bool has_thread;
-    bool has_left;   /* no longer listens */
-    bool polls;      /* is counted in http.n_polling */
-    bool was_called; /* the library called us in this turn */
-    bool is_out;     /* it could not accept its first connection: there are no descriptors */
+    bool has_left;       /* no longer listens */
+    bool polls;          /* is counted in http.n_polling */
+    bool was_called;     /* the library called us in this turn */
+    unsigned n_deferred; /* requests of this turn that wait for steps->turn */
+    bool is_out;         /* it could not accept its first connection: there are no descriptors */
     /* For want of descriptors, until one of its connections ends or begins. */
     atomic_bool stopped_accepting;
     int wake_fd;       /* in the library's epoll set; -1: none */
@@ -126,10 +127,14 @@ extern const struct api_front HTTP_FRONT; /* http.c */
 void http_thread_init(struct http_thread *t, struct http_door *door, unsigned max_connections);
 int http_thread_start(struct http_thread *t, struct sh_err *err);
 void http_thread_stop(struct http_thread *t);
-void http_thread_wake(struct http_thread *t);    /* any thread: makes it look at everything again */
-void http_thread_resumed(struct http_thread *t); /* any thread: resumes one of its connections */
+void http_thread_wake(struct http_thread *t); /* any thread: makes it look at everything again */
+/* Any thread, after it resumed one of its connections. True: it sleeps, so wake it. */
+bool http_thread_resumed(struct http_thread *t);
 /* Call it from each of its callbacks. */
 void http_thread_called(struct http_thread *t, bool more_is_near);
+bool http_thread_defers(struct http_thread *t); /* to the end of its turn */
+/* What was deferred is done now: the turn ends, or something that takes time comes first. */
+void http_thread_settle(struct http_thread *t);
 /* http_req.c */
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const char *url,
                                 const char *method, const char *version, const char *upload_data,

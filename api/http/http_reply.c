@@ -117,6 +117,8 @@ static int raw_response(struct http_req *r, struct MHD_Response **out)
     r->reply_bytes = p->head_len;
     for (size_t i = 0; i < p->n_parts; i++)
         r->reply_bytes += p->parts[i].iov_len;
+    if (r->reply_bytes > MAX_FLAT)
+        http_thread_settle(r->thread);
     rc = r->reply_bytes <= MAX_FLAT ? flat_response(r, out) : iovec_response(r, out);
     if (rc)
         return rc;

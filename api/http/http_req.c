@@ -18,6 +18,7 @@
 #include <strings.h>
 
 #define MAX_DISCARD (64u << 20)
+#define LONG_PIECE ((size_t)16 << 10) /* takes longer than a small request */
 
 /* ---------------------------------------------------------------- heads that are still coming */
 
@@ -404,6 +405,8 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
 {
     size_t n = *size;
 
+    if (n >= LONG_PIECE)
+        http_thread_settle(r->thread);
     stage_take(&r->stage, &r->rc); /* a full buffer was written to disk meanwhile */
     *size = 0;
     if (r->rc) {

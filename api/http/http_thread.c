@@ -31,6 +31,7 @@
 
 #define MAX_IDLE_TURNS 1000u
 #define NAP_MS 10
+#define MAX_DEFERRED 8u /* requests, each of which costs the others some 20 us */
 
 /* ---------------------------------------------------------------- the library's calls */
 
@@ -145,6 +146,7 @@ static void turn_daemon(struct http_thread *t)
     atomic_store(&t->rests, !poll_now);
     t->was_called = false;
     done = MHD_run_wait(t->daemon, poll_now ? 0 : -1);
+    http_thread_settle(t);
     drop_admitted(t);
     if (t->is_out) { /* who waits to be accepted would wake it all the time */
         t->is_out = false;
@@ -244,10 +246,9 @@ void http_thread_wake(struct http_thread *t)
         eventfd_write(t->wake_fd, 1);
 }
 
-void http_thread_resumed(struct http_thread *t)
+bool http_thread_resumed(struct http_thread *t)
 {
-    if (atomic_exchange(&t->rests, false)) /* the first is enough */
-        http_thread_wake(t);
+    return atomic_exchange(&t->rests, false); /* the first is enough */
 }
 
 void http_thread_called(struct http_thread *t, bool more_is_near)
@@ -257,6 +258,26 @@ void http_thread_called(struct http_thread *t, bool more_is_near)
     t->n_idle = 0;
     if (more_is_near && t->door->http->busy_ns > 0)
         t->awake_until_ns = sh_clock_ns() + t->door->http->busy_ns;
+}
+
+/* A handshake takes a millisecond, and we are not told when one begins. */
+bool http_thread_defers(struct http_thread *t)
+{
+    if (t->door->http->tls)
+        return false;
+    if (t->n_deferred == MAX_DEFERRED)
+        http_thread_settle(t);
+    t->n_deferred++;
+    return true;
+}
+
+void http_thread_settle(struct http_thread *t)
+{
+    const struct http *h = t->door->http;
+
+    if (t->n_deferred > 0)
+        h->steps->turn(h->api);
+    t->n_deferred = 0;
 }
 
 void http_thread_stop(struct http_thread *t)

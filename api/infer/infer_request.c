@@ -54,7 +54,7 @@ static void unref_owner(void *owner)
     infer_unref(owner);
 }
 
-void infer_complete(struct infer *i, const struct infer_result *r)
+struct api_req *infer_complete(struct infer *i, const struct infer_result *r)
 {
     struct api_req *wake = NULL;
 
@@ -67,8 +67,7 @@ void infer_complete(struct infer *i, const struct infer_result *r)
         i->waiting = false;
     }
     pthread_mutex_unlock(&i->lock);
-    if (wake)
-        req_wake(wake);
+    return wake;
 }
 
 /* answer_ns: as it was under the lock. */
@@ -471,11 +470,11 @@ static int infer_prepare(struct infer *i, struct sh_err *err)
 
 /* From here on the link owns the answer. API_WAIT: nothing of q may be touched any more. */
 /* The caller has a reference. */
-static void hand_over(struct infer *i)
+static void hand_over(struct infer *i, bool later)
 {
     bool left;
 
-    link_ready(i->api->link, i);
+    link_ready(i->api->link, i, later);
     pthread_mutex_lock(&i->lock);
     i->is_posted = true;
     left = i->is_abandoned && !i->done;
@@ -486,6 +485,7 @@ static void hand_over(struct infer *i)
 
 static int infer_submit(struct api_req *q, struct infer *i, struct sh_err *err)
 {
+    const bool later = !q->db && q->front->defers(q); /* asked before q may be another thread's */
     bool done, left;
 
     infer_ref(i); /* ours: the answer may come, and the request end, before link_ready returns */
@@ -498,7 +498,7 @@ static int infer_submit(struct api_req *q, struct infer *i, struct sh_err *err)
     i->waiting = !done && !left;
     pthread_mutex_unlock(&i->lock);
     if (!done && !left)
-        hand_over(i);
+        hand_over(i, later);
     infer_unref(i);
     if (left) /* infer_close() tells the link */
         return SH_FAIL(err, SH_E_CANCELLED, "the client went away");

@@ -101,7 +101,8 @@ void infer_close(struct infer *i); /* NULL is allowed; the request's reference *
 /* For link.c. */
 struct infer *infer_ref(struct infer *i);
 void infer_unref(struct infer *i);
-/* First call counts: stores the result and wakes the request if it waits. */
-void infer_complete(struct infer *i, const struct infer_result *r);
+/* First call counts: stores the result. Returns the request if it waits, for the caller to wake,
+ * else NULL. */
+struct api_req *infer_complete(struct infer *i, const struct infer_result *r);
 
 #endif

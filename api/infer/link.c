@@ -6,6 +6,7 @@
 #include "api/infer/link_int.h"
 #include "api/infer/serving.h"
 #include "api/infer/traffic.h"
+#include "api/request/front.h"
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log.h"
@@ -90,6 +91,28 @@ static void send_cancel(struct link *l, const struct infer *i)
                    &(struct sh_msg){.type = MSG_INFER_CANCEL, .u.infer_cancel = {.rid = i->rid}});
 }
 
+/* Those whose requests were resumed in this turn: each of them finds all of its requests. */
+static void rouse_fronts(struct link *l)
+{
+    while (l->n_asleep > 0) {
+        const struct link_asleep *s = &l->asleep[--l->n_asleep];
+
+        s->front->rouse(s->thread);
+    }
+}
+
+static void resume_waiting(struct link *l, struct api_req *q)
+{
+    const struct api_front *front = q ? q->front : NULL;
+    void *thread = front ? front->resume(q) : NULL;
+
+    if (!thread)
+        return;
+    if (l->n_asleep == LINK_MAX_ASLEEP)
+        rouse_fronts(l);
+    l->asleep[l->n_asleep++] = (struct link_asleep){front, thread};
+}
+
 void link__end(struct link *l, struct infer *i, const struct infer_result *r, bool may_run)
 {
     if (!i->link.over) {
@@ -100,7 +123,7 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, bo
         /* Before the wake-up: the socket may be closed, and its number reused, right after. */
         sh_io_del(i->link.watch);
         i->link.watch = NULL;
-        infer_complete(i, r);
+        resume_waiting(l, infer_complete(i, r));
     }
     if ((may_run || i->link.moved) && i->link.ready)
         i->link.drain_until_ns = drain_end(l);
@@ -319,8 +342,8 @@ static void on_wake(struct sh_loop *loop, void *arg)
         sh_loop_stop(l->loop);
 }
 
-/* False: the thread has ended. */
-static bool post(struct link *l, struct infer *i, unsigned what)
+/* False: the thread has ended. later: it is woken by link_wake(). */
+static bool post(struct link *l, struct infer *i, unsigned what, bool later)
 {
     bool ended;
 
@@ -338,7 +361,7 @@ static bool post(struct link *l, struct infer *i, unsigned what)
         l->tail = i;
     }
     pthread_mutex_unlock(&l->lock);
-    if (!ended)
+    if (!ended && !later)
         sh_loop_wake(l->loop);
     return !ended;
 }
@@ -367,31 +390,39 @@ int link_open(struct link *l, struct infer *i, struct sh_err *err)
         i->link.commands = CMD_OPEN; /* goes with READY; nobody else has `i` yet */
         return SH_OK;
     }
-    if (post(l, i, CMD_OPEN))
+    if (post(l, i, CMD_OPEN, false))
         return SH_OK;
     atomic_fetch_sub(&l->n_open, 1);
     return SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
 }
 
-void link_ready(struct link *l, struct infer *i)
+void link_wake(struct link *l)
+{
+    sh_loop_wake(l->loop);
+}
+
+void link_ready(struct link *l, struct infer *i, bool later)
 {
     struct infer_result r = {0};
     struct sh_err err = {0};
+    struct api_req *q;
 
     if (i->link.is_late)
         r.rc = take_link_place(l, &err);
-    if (!r.rc && !post(l, i, CMD_READY))
+    if (!r.rc && !post(l, i, CMD_READY, later))
         r.rc = SH_FAIL(&err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
     if (!r.rc)
         return;
     r.retry_after_ms = sh_rc_retry(r.rc) ? LINK_RETRY_MS : 0;
     sh_strlcpy(r.msg, err.msg, sizeof(r.msg));
-    infer_complete(i, &r);
+    q = infer_complete(i, &r);
+    if (q)
+        req_wake(q);
 }
 
 void link_cancel(struct link *l, struct infer *i)
 {
-    post(l, i, CMD_CANCEL);
+    post(l, i, CMD_CANCEL, false);
 }
 
 void link_hint(struct link *l, const char *what)
@@ -624,6 +655,12 @@ static void on_timer(struct sh_loop *loop, void *arg)
 
 /* ---------------------------------------------------------------- start, stop */
 
+static void on_link_turn(struct sh_loop *loop, void *arg)
+{
+    (void)loop;
+    rouse_fronts(arg);
+}
+
 static void *link_main(void *arg)
 {
     struct link *l = arg;
@@ -643,6 +680,7 @@ static void *link_main(void *arg)
         i->link.ready = false;
         link__fail(l, i, SH_E_UNAVAILABLE, "this server is shutting down; try another one", false);
     }
+    rouse_fronts(l);
     return NULL;
 }
 
@@ -672,6 +710,7 @@ int link_start(struct api *a, struct link **out, struct sh_err *err)
         rc = sh_link_new(l->loop, a->conf->scheduler, &h, &l->scheduler, err);
     if (!rc) {
         sh_loop_on_wake(l->loop, on_wake, l);
+        sh_loop_before_sleep(l->loop, on_link_turn, l);
         sh_loop_busy_poll(l->loop, SH_US(a->conf->busy_poll_us));
         a->link = l; /* callbacks look for it there */
         l->has_thread = pthread_create(&l->thread, NULL, link_main, l) == 0;

@@ -29,7 +29,9 @@ void link_free(struct link *l); /* after link_stop() and the last request; NULL 
 void link_hint_load(struct link *l, int64_t version_id);
 /* Any thread. link_open fails with SH_E_UNAVAILABLE (no scheduler) or SH_E_QUEUEFULL. */
 int link_open(struct link *l, struct infer *i, struct sh_err *err);
-void link_ready(struct link *l, struct infer *i);
+/* later: link_wake() will be called soon. */
+void link_ready(struct link *l, struct infer *i, bool later);
+void link_wake(struct link *l); /* any thread */
 void link_cancel(struct link *l, struct infer *i);
 /* A question to the scheduler about one job; embedded in what waits for the answer. */
 struct link_ask {

@@ -11,6 +11,7 @@
 #define LIMBO_NS SH_S(10)  /* what the clocks and the messages may take */
 #define LINK_MAX_RUN_MS UINT64_C(86400000)
 #define LINK_RETRY_MS 1000
+#define LINK_MAX_ASLEEP 16u /* threads that are woken together; others at once */
 #define LINK_LOST_TEXT "the scheduler was lost; try again"
 #define LINK_LATE_TEXT "the request was not answered in time"
 
@@ -26,6 +27,11 @@ struct link_exec { /* one executor's data connection */
     int64_t up_ns;   /* when it was ready last; 0: never */
     bool local;      /* shares the slab's memory */
     bool confirmed;  /* the scheduler named it since it last said WELCOME */
+};
+
+struct link_asleep { /* a thread whose request was resumed */
+    const struct api_front *front;
+    void *thread;
 };
 
 struct link {
@@ -58,6 +64,8 @@ struct link {
     int64_t welcome_ns;
     int64_t run_ns;    /* the longest that an executor's run may be on its device */
     int64_t hinted_ns; /* the last hint about jobs */
+    struct link_asleep asleep[LINK_MAX_ASLEEP];
+    size_t n_asleep;
 };
 
 /* link.c */

@@ -24,12 +24,21 @@ struct api_steps {
     void (*settle)(struct api_req *q, int rc);
     /* Called once, last: frees what the request still has. */
     void (*close)(struct api_req *q);
+    /* At the end of a turn of a front end's thread in which front->defers said so. */
+    void (*turn)(struct api *a);
 };
 
 /* What handlers ask of the front end that a request came through (q->front). */
 struct api_front {
     void (*wake)(struct api_req *q); /* see req_wake() */
+    /* As wake, except that a thread that sleeps is not woken but returned: soon rouse() it. NULL:
+     * there is nothing left to do. For who wakes many requests at a time. */
+    void *(*resume)(struct api_req *q);
+    void (*rouse)(void *thread);
     int (*fd)(const struct api_req *q);
+    /* On its own thread: will it call steps->turn soon? For what a thread does once for all
+     * requests of a turn. */
+    bool (*defers)(struct api_req *q);
 };
 
 /* Any thread: the handler that returned API_WAIT is called again, on a thread of its front end.

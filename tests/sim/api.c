@@ -160,14 +160,14 @@ static void on_read(void *arg, uint64_t n)
     infer_unref(&q->infer);
 }
 
-void infer_complete(struct infer *i, const struct infer_result *r)
+struct api_req *infer_complete(struct infer *i, const struct infer_result *r)
 {
     struct asked *q = (struct asked *)i;
 
     SIM_CHECK("once", !q->is_answered, "request %" PRIu64 " is answered twice", i->rid);
     q->is_answered = true;
     if (q->is_gone)
-        return;
+        return NULL;
     q->is_good = r->rc == SH_OK;
     sim_trace("answer %" PRIu64 " version=%" PRId64 " rc=%d %s", i->rid, q->version.id, r->rc,
               r->msg);
@@ -190,6 +190,7 @@ void infer_complete(struct infer *i, const struct infer_result *r)
     }
     close_one(q);
     sim_after(q->a->proc, sim_between(0, SH_MS(3)), on_read, q, 0);
+    return NULL;
 }
 
 static void on_body(void *arg, uint64_t n)
@@ -199,7 +200,7 @@ static void on_body(void *arg, uint64_t n)
     (void)n;
     if (!q->is_answered && !q->is_gone) { /* refused before it was there, or never to come */
         fill_inputs(q);
-        link_ready(q->a->api->link, &q->infer);
+        link_ready(q->a->api->link, &q->infer, false);
     }
     infer_unref(&q->infer);
 }
