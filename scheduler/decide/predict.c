@@ -136,16 +136,19 @@ static double age_weight(int64_t age_ns)
 
 static void take_fresh(const struct predict_ring *r, int64_t now_ns, struct fresh *out)
 {
-    out->n = 0;
-    out->sum = 0;
+    double sum = 0; /* in memory each would wait for the one before */
+    size_t n = 0;
+
     for (uint32_t i = 0; i < r->n; i++) {
         const int64_t age = now_ns - r->at_ns[r->order[i]];
 
         if (age > PREDICT_MAX_AGE_NS)
             continue;
-        out->ns[out->n] = r->ns[r->order[i]];
-        out->sum += out->weight[out->n++] = age_weight(age);
+        out->ns[n] = r->ns[r->order[i]];
+        sum += out->weight[n++] = age_weight(age);
     }
+    out->n = n;
+    out->sum = sum;
 }
 
 /* How many of them count: without those that may exceed the percentile, and without outliers. */
