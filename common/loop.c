@@ -458,12 +458,10 @@ int sh_loop_signals(struct sh_loop *l, sh_hook_fn *fn_term, sh_hook_fn *fn_hup, 
     return SH_OK;
 }
 
+/* Nobody reads it: each write to it is an event of its own (EPOLLET). */
 static void on_wake_fd(struct sh_loop *l, int fd, unsigned events, void *arg)
 {
-    uint64_t n;
-    ssize_t got = read(fd, &n, sizeof(n));
-
-    (void)got; /* EAGAIN cannot happen after READ; if it did, the flag below still decides */
+    (void)fd;
     (void)events;
     (void)arg;
     /* First forget the wake-up, then look for work. A waker that finds the flag still set made its
@@ -477,7 +475,7 @@ static void poke(struct sh_loop *l)
     static const uint64_t one = 1;
     ssize_t n;
 
-    /* EAGAIN: the counter is at its maximum, so the descriptor is readable anyway. */
+    /* The counter reaches its maximum in no life of a process. */
     do
         n = write(l->wake_fd, &one, sizeof(one));
     while (n < 0 && errno == EINTR);
@@ -509,6 +507,7 @@ void sh_loop_before_sleep(struct sh_loop *l, sh_hook_fn *fn, void *arg)
 
 int sh_loop_new(struct sh_loop **out, struct sh_err *err)
 {
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
     struct sh_loop *l = NULL;
     int rc;
 
@@ -526,6 +525,11 @@ int sh_loop_new(struct sh_loop **out, struct sh_err *err)
     rc = sh_io_add(l, l->wake_fd, SH_IO_READ, on_wake_fd, NULL, &l->wake_io, err);
     if (rc)
         goto out;
+    ev.data.ptr = l->wake_io;
+    if (epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, l->wake_fd, &ev) < 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not watch the event loop's wake-ups");
+        goto out;
+    }
     *out = l;
     l = NULL;
 out:
