@@ -43,8 +43,8 @@ struct cli_conf {
     char *window_s, *min_requests, *error_percent, *burn_rate; /* aliases */
     bool sticky, auto_rollback;
     /* push */
-    char *max_batch, *buffers, *parameters, *buckets, *precision, *weights, *tensor, *size,
-        *tmp_dir, *label_column;
+    char *max_batch, *buffers, *parameters, *preprocess, *buckets, *precision, *weights, *tensor,
+        *size, *tmp_dir, *label_column;
     bool wait, stretch, grey, skip_broken;
     /* jobs */
     char *model, *dataset, *eval_dataset, *spec, *job_name, *queue;

@@ -164,6 +164,10 @@ static const struct sh_conf_opt PUSH_MODEL[] = {
         "names of constants that training holds fixed, such as \"adjacency,*.window\": buffers of "
         "the module that the file does not show as such"),
     STR(parameters, "parameters", NULL, "names of constants that training changes, the other way"),
+    STR(preprocess, "preprocess", NULL,
+        "inputs that requests bring as bytes (UINT8), such as image=imagenet: the device makes "
+        "(x / 255 - mean) / std of them; presets are unit, signed, imagenet and clip; behind a "
+        "comma NHWC (default) or NCHW; or JSON with layout, scale, mean and std by input"),
     STR(weights, "weights", NULL,
         "safetensors file whose tensors replace the initializers of the same names, as "
         "save_file(model.state_dict()) writes it"),
@@ -357,12 +361,14 @@ static const struct sh_conf_opt INFER[] = {
         "numbers}"),
     STR(image, "image", NULL,
         "a picture instead, JPEG or PNG, as one row: colours from 0 to 1 in RGB, or grey if the "
-        "model has one channel; use --resize, --crop, --mean and --std as in its training"),
+        "model has one channel; use --resize, --crop, --mean and --std as in its training. A model "
+        "that takes UINT8 gets its bytes"),
     INT(resize, "resize", 0, 0, 20000, "picture: first resize its shorter side to so many pixels"),
     INT(crop, "crop", 0, 0, 20000, "picture: then crop the middle, so many pixels a side"),
     STR(mean, "mean", NULL, "picture: then subtract this, R,G,B or one number: 0.485,0.456,0.406"),
     STR(std, "std", NULL, "picture: then divide by this, R,G,B or one number: 0.229,0.224,0.225"),
-    STR(layout, "layout", "nchw", "picture: nchw, or nhwc if the model's channels are last"),
+    STR(layout, "layout", NULL,
+        "picture: nchw, or nhwc if the model's channels are last; default: what its shape says"),
     STR(sizes, "sizes", NULL,
         "with --random: sizes of the axes that the model's file leaves open (shape -1), except the "
         "first: 128, or 224,160, used in turn"),

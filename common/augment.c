@@ -232,20 +232,39 @@ uint32_t augment_channels(const int64_t dims[static 4])
     return !are_colours(dims[1]) && are_colours(dims[3]) ? 3 : 1;
 }
 
-int augment_check(const struct augment *a, const char *input, const int64_t dims[static 4],
-                  struct sh_err *err)
+static int check_crop(const struct augment *a, const char *input, const int64_t dims[static 4],
+                      uint32_t axis, struct sh_err *err)
 {
-    const uint32_t axis = augment_channels(dims);
-    const int64_t channels = dims[axis];
-
     for (uint32_t i = 1; i < 4; i++)
         if (i != axis && dims[i] > 0 && a->crop_padding >= dims[i])
             return sh_json_fail(err, PATH,
                                 "\"padding\" of \"crop\" is %lld, and input \"%.80s\" has %lld "
                                 "pixels a side: nothing of a picture would be left",
                                 (long long)a->crop_padding, input, (long long)dims[i]);
-    if (!a->normalises || are_colours(channels) || channels < 1)
-        return SH_OK;
+    return SH_OK;
+}
+
+int augment_check_bytes(const struct augment *a, const char *input, const int64_t dims[static 4],
+                        bool channels_last, struct sh_err *err)
+{
+    if (a->normalises || a->mixup > 0)
+        return sh_json_fail(err, PATH,
+                            "\"%s\" is for floats, and input \"%.80s\" takes bytes, which the "
+                            "model normalises itself (preprocess); \"crop\" and \"flip\" are for "
+                            "both",
+                            a->normalises ? "normalise" : "mixup", input);
+    return check_crop(a, input, dims, channels_last ? 3 : 1, err);
+}
+
+int augment_check(const struct augment *a, const char *input, const int64_t dims[static 4],
+                  struct sh_err *err)
+{
+    const uint32_t axis = augment_channels(dims);
+    const int64_t channels = dims[axis];
+    int rc = check_crop(a, input, dims, axis, err);
+
+    if (rc || !a->normalises || are_colours(channels) || channels < 1)
+        return rc;
     for (size_t i = 1; i < AUGMENT_CHANNELS; i++)
         if (a->mean[i] != a->mean[0] || a->std[i] != a->std[0])
             return sh_json_fail(err, PATH,

@@ -66,6 +66,9 @@ uint32_t augment_channels(const int64_t dims[static 4]);
 /* Does it fit this input? dims: including the batch; below 1: unknown. Fails: SH_E_INVALID. */
 int augment_check(const struct augment *a, const char *input, const int64_t dims[static 4],
                   struct sh_err *err);
+/* The same for an input of bytes, which the model itself makes floats of (common/preprocess.h). */
+int augment_check_bytes(const struct augment *a, const char *input, const int64_t dims[static 4],
+                        bool channels_last, struct sh_err *err);
 /* An element of channel c is multiplied by *scale, then *shift is added. */
 void augment_scale(const struct augment *a, bool is_byte, size_t c, double *scale, double *shift);
 /* Converts a sample, UINT8 or FP32 at any address, to what the model takes, without the random

@@ -16,6 +16,10 @@
  * file says or does not say. Names with commas between, with * and ? as in file names. */
 #define SH_EXTERNAL_BUFFERS "shunt.buffers"
 #define SH_EXTERNAL_PARAMETERS "shunt.parameters"
+/* Likewise, which inputs requests bring as bytes: JSON (common/preprocess.h). */
+#define SH_EXTERNAL_PREPROCESS "shunt.preprocess"
+/* The same as a file beside the model in a tar file, which counts more. */
+#define SH_EXTERNAL_PREPROCESS_FILE "preprocess.json"
 
 /* Called with a name, not NUL-terminated, for each tensor stored there. False: stop. */
 typedef bool sh_external_fn(const char *location, size_t n, void *arg);

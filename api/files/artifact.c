@@ -96,11 +96,10 @@ static int import_refusal(const json_t *j, struct artifact *out, struct sh_err *
 
 static int acceptance(const json_t *j, struct artifact *out, struct sh_err *err)
 {
-    static const char *const META[] = {"importer",      "opset",          "n_nodes",
-                                       "n_parameters",  "weight_bytes",   "trainable",
-                                       "training_note", "training_warns", "training_assumes",
-                                       "solo",          "solo_note",      "buckets",
-                                       "warm"};
+    static const char *const META[] = {
+        "importer",  "opset",         "n_nodes",        "n_parameters",     "weight_bytes",
+        "trainable", "training_note", "training_warns", "training_assumes", "solo",
+        "solo_note", "buckets",       "warm",           "preprocess"};
     json_t *meta = json_object();
     const json_t *in = json_object_get(j, "inputs"), *outs = json_object_get(j, "outputs");
     int rc = SH_OK;

@@ -439,20 +439,26 @@ static int fits_tokens(const struct jobspec *s, const json_t *inputs, struct sh_
 }
 
 /* Sizes may be open: then the job finds whether they fit. */
-static int fits_augment(const struct jobspec *s, const json_t *inputs, struct sh_err *err)
+static int fits_augment(const struct jobspec *s, const json_t *version, struct sh_err *err)
 {
+    const json_t *inputs = json_object_get(version, "inputs");
+    const json_t *bytes = json_object_get(json_object_get(version, "meta"), "preprocess");
     bool any = !augment_has_pictures(&s->train.augment);
     int rc = fits_tokens(s, inputs, err);
 
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
+        const char *name = sh_json_text(in, "name");
+        const json_t *is = json_object_get(bytes, name);
         int64_t dims[SH_MAX_RANK];
         uint32_t rank = dims_of(json_object_get(in, "shape"), dims);
 
-        if (!augment_is_picture(io_dtype(in), rank))
+        if (!is && !augment_is_picture(io_dtype(in), rank))
             continue;
         any = true;
-        rc = augment_check(&s->train.augment, sh_json_text(in, "name"), dims, err);
+        rc = is ? augment_check_bytes(&s->train.augment, name, dims,
+                                      strcmp(sh_json_text(is, "layout"), "NHWC") == 0, err)
+                : augment_check(&s->train.augment, name, dims, err);
     }
     if (!rc && s->train.augment.mixup > 0 && s->batch == 1)
         rc = sh_json_fail(err, "spec.augment",
@@ -492,7 +498,7 @@ int jobspec_fits_dataset(const struct jobspec *s, bool is_main, const json_t *ve
         rc = jobspec_check_tensor(tensors, &w, err);
     }
     if (!rc)
-        rc = fits_augment(s, inputs, err);
+        rc = fits_augment(s, version, err);
     for (uint32_t i = 0; !rc && i < s->train.n_heads; i++) {
         const struct train_head *h = &s->train.heads[i];
 

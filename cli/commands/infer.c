@@ -82,10 +82,11 @@ static int load_image(struct load *l, const json_t *wanted, struct sh_err *err)
     struct image_plan plan = {.shape = {.resize = o->resize, .width = o->crop, .height = o->crop},
                               .std = {1, 1, 1},
                               .scales = is_option_given(o->mean) || is_option_given(o->std),
-                              .is_last = strcmp(o->layout, "nhwc") == 0};
+                              .is_last = is_option_given(o->layout) ? strcmp(o->layout, "nhwc") == 0
+                                                                    : image_is_last(wanted)};
     int rc = SH_OK;
 
-    if (!plan.is_last && strcmp(o->layout, "nchw") != 0)
+    if (is_option_given(o->layout) && !plan.is_last && strcmp(o->layout, "nchw") != 0)
         return cli_usage(l->c, err, "--layout is nchw or nhwc, not \"%.40s\"", o->layout);
     if (is_option_given(o->mean))
         rc = image_numbers(o->mean, "mean", plan.mean, err);

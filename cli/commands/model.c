@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/external.h"
 #include "common/mem.h"
+#include "common/preprocess.h"
 #include "common/units.h"
 
 #include <inttypes.h>
@@ -194,6 +195,7 @@ int version_get(struct cli *c, struct sh_err *err)
                                           {"IMAGE", "image_bytes", OUT_BYTES, true},
                                           {"RUNS ALONE", "meta.solo_note", OUT_TEXT, true},
                                           {"BUCKETS", "meta.buckets", OUT_TEXT, true},
+                                          {"PREPROCESS", "meta.preprocess", OUT_TEXT, true},
                                           {"CREATED", "created_at", OUT_TIME, true},
                                           {"READY", "ready_at", OUT_TIME, true},
                                           {"DIGEST", "digest", OUT_TEXT, true}};
@@ -390,6 +392,23 @@ static int read_bucket_options(struct cli *c, json_t **out, struct sh_err *err)
     return rc;
 }
 
+/* --preprocess, as JSON. *out: OWNED; NULL: there is none. */
+static int read_preprocess_option(const struct cli *c, char **out, struct sh_err *err)
+{
+    struct sh_preprocess p[SH_PREPROCESS_INPUTS];
+    json_t *j = NULL;
+    size_t n;
+    int rc = c->conf->preprocess ? sh_preprocess_typed(c->conf->preprocess, &j, err) : SH_OK;
+
+    *out = NULL;
+    if (!rc && j)
+        rc = sh_preprocess_read(j, p, &n, err);
+    if (!rc && j)
+        rc = sh_json_dump(j, out, err);
+    json_decref(j);
+    return rc;
+}
+
 static int new_version(struct cli *c, const char *model, const json_t *buckets, int64_t *version,
                        struct sh_err *err)
 {
@@ -476,14 +495,15 @@ static int check_files(struct cli *c, const char *file, struct sh_err *err)
     enum sh_file_kind kind = SH_FILE_ONNX;
     int rc = upload_check(file, SH_FILE_ONNX, err);
 
-    if (rc || !(c->conf->weights || c->conf->buffers || c->conf->parameters))
+    if (rc || !(c->conf->weights || c->conf->buffers || c->conf->parameters || c->conf->preprocess))
         return rc;
     rc = user_file_kind(file, &kind, err);
     if (!rc && kind == SH_FILE_TAR)
         rc = SH_FAIL(err, SH_E_INVALID,
-                     "--weights, --buffers and --parameters need the ONNX file itself; into a tar "
-                     "file put the weights as " SH_EXTERNAL_WEIGHTS " beside the model, and the "
-                     "names as metadata " SH_EXTERNAL_BUFFERS " or " SH_EXTERNAL_PARAMETERS
+                     "--weights, --buffers, --parameters and --preprocess need the ONNX file "
+                     "itself; into a tar file put the weights as " SH_EXTERNAL_WEIGHTS " and what "
+                     "is declared of inputs as " SH_EXTERNAL_PREPROCESS_FILE " beside the model, "
+                     "and the names as metadata " SH_EXTERNAL_BUFFERS " or " SH_EXTERNAL_PARAMETERS
                      " into the model");
     return rc || !c->conf->weights ? rc : upload_check(c->conf->weights, SH_FILE_SAFETENSORS, err);
 }
@@ -493,7 +513,8 @@ static int version_push(struct cli *c, const char *model, const char *file, json
 {
     char owner[REST_PATH_MAX];
     char path[REST_PATH_MAX];
-    const struct cargo_with with = {c->conf->weights, c->conf->buffers, c->conf->parameters};
+    struct cargo_with with = {c->conf->weights, c->conf->buffers, c->conf->parameters, NULL};
+    char *preprocess = NULL;
     struct upload *u = NULL;
     json_t *buckets = NULL;
     int64_t version = 0;
@@ -502,6 +523,9 @@ static int version_push(struct cli *c, const char *model, const char *file, json
 
     if (!rc)
         rc = read_bucket_options(c, &buckets, err);
+    if (!rc)
+        rc = read_preprocess_option(c, &preprocess, err);
+    with.preprocess = preprocess;
     if (!rc)
         rc = check_files(c, file, err);
     if (!rc)
@@ -522,6 +546,7 @@ static int version_push(struct cli *c, const char *model, const char *file, json
         take_model_back(c, owner, model);
     upload_close(u);
     json_decref(buckets);
+    free(preprocess);
     if (!rc && c->conf->wait)
         rc = model_wait_version(c, model, version, "READY", err);
     return rc;
@@ -549,10 +574,24 @@ static void say_buckets(struct cli *c, const json_t *buckets)
     }
 }
 
+/* "Requests bring image as UINT8, NHWC." */
+static void say_preprocess(struct cli *c, const json_t *preprocess)
+{
+    const char *input;
+    json_t *p;
+
+    json_object_foreach((json_t *)(uintptr_t)preprocess, input, p)
+    {
+        out_say(c, "Requests bring %s as UINT8, %s.", input, sh_json_text(p, "layout"));
+    }
+}
+
 /* What the importer found that a user should know of. */
 static void say_notes(struct cli *c, const json_t *version)
 {
     const json_t *meta = json_object_get(version, "meta");
+
+    say_preprocess(c, json_object_get(meta, "preprocess"));
     say_buckets(c, json_object_get(meta, "buckets"));
     if (json_is_true(json_object_get(meta, "solo")))
         out_say(c, "Each request to it runs by itself, since samples may affect each other: %s.",

@@ -152,7 +152,7 @@ static int add_said(struct cargo *c, const char *key, const char *text, int64_t 
     return add_cargo_part(c, NULL, (char *)p, (int64_t)at, err);
 }
 
-/* The model's file with what is said of its constants. */
+/* The model's file with what is said of its constants and inputs. */
 static int add_model(struct cargo *c, const char *file, const struct cargo_with *with,
                      int64_t *bytes, struct sh_err *err)
 {
@@ -160,8 +160,10 @@ static int add_model(struct cargo *c, const char *file, const struct cargo_with 
 
     if (!rc)
         rc = add_said(c, SH_EXTERNAL_BUFFERS, with ? with->buffers : NULL, bytes, err);
+    if (!rc)
+        rc = add_said(c, SH_EXTERNAL_PARAMETERS, with ? with->parameters : NULL, bytes, err);
     return rc ? rc
-              : add_said(c, SH_EXTERNAL_PARAMETERS, with ? with->parameters : NULL, bytes, err);
+              : add_said(c, SH_EXTERNAL_PREPROCESS, with ? with->preprocess : NULL, bytes, err);
 }
 
 /* As `name` in the tar file. with: it is the model. */

@@ -29,12 +29,13 @@ struct cargo {
 struct cargo_with {
     const char *weights;              /* a safetensors file, sent as SH_EXTERNAL_WEIGHTS; NULL */
     const char *buffers, *parameters; /* common/external.h; NULL: nothing is said */
+    const char *preprocess;           /* the same: JSON */
 };
 /* file: an ONNX file is sent with the files that it names; any other is sent alone. with: what is
  * sent with a model, or NULL. If weights are, files that the model names may be missing, and the
- * server reports tensors without values. What is said of its constants follows the file's bytes,
- * where it is a part of the model. Each must be a non-empty file on a disk. Call cargo_fini(),
- * whatever is returned. */
+ * server reports tensors without values. What is said of its constants and inputs follows the
+ * file's bytes, where it is a part of the model. Each must be a non-empty file on a disk. Call
+ * cargo_fini(), whatever is returned. */
 int cargo_open(const char *file, const struct cargo_with *with, struct cargo *out,
                struct sh_err *err);
 int cargo_file(const char *file, struct cargo *out, struct sh_err *err); /* always alone */

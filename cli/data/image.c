@@ -66,6 +66,13 @@ static size_t wanted_channels(const json_t *w, bool is_last)
     return json_array_size(shape) == 4 && (n == 1 || n == 3) ? (size_t)n : 0;
 }
 
+bool image_is_last(const json_t *wanted)
+{
+    const json_t *w = json_array_get(wanted, 0);
+
+    return !wanted_channels(w, false) && wanted_channels(w, true);
+}
+
 static int check_input(const json_t *wanted, const struct image_plan *plan, struct sh_err *err)
 {
     const json_t *w = json_array_get(wanted, 0);
@@ -101,10 +108,13 @@ void image_hint(const json_t *wanted, char *out, size_t size)
     size_t height, width;
     int n = 0;
 
-    size_of(w, !wanted_channels(w, false), &height, &width);
+    out[0] = '\0';
+    size_of(w, image_is_last(wanted), &height, &width);
     if (height && height == width) /* as most are trained: 224 of 256 */
         n = snprintf(out, size, "--resize %zu --crop %zu ", height * 8 / 7, height);
-    if (n >= 0 && (size_t)n < size)
+    if (strcmp(sh_json_text(w, "datatype"), "UINT8") == 0)
+        ; /* its bytes, as they are */
+    else if (n >= 0 && (size_t)n < size)
         snprintf(out + n, size - (size_t)n, "--mean 0.485,0.456,0.406 --std 0.229,0.224,0.225");
 }
 

@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -174,6 +175,19 @@ class Onnx(unittest.TestCase):
         path = self.write(external("a/w:0"))
         self.assertIn(b"abcd", b"".join(_onnx.payload(path).chunks()))
         self.assertEqual(_onnx.initializers(path)["w"].tobytes(), b"abcd")
+
+    def test_what_is_said_of_a_model_is_a_part_of_it(self):
+        said = _onnx.metadata("shunt.preprocess", json.dumps({"image": {"mean": [0.5] * 40}}))
+        (number, entry), = _onnx._fields(memoryview(said))
+        self.assertEqual(number, 14)
+        self.assertEqual({n: bytes(v) for n, v in _onnx._fields(entry)}[1], b"shunt.preprocess")
+        model = external("w")
+        self.write(b"abcd", "w")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(_onnx.payload(self.write(model), said).chunks()))) as tar:
+            files = {m.name: tar.extractfile(m).read() for m in tar}
+        self.assertEqual(files, {"m.onnx": model + said, "w": b"abcd"})
+        alone = self.write(field(7, b""), "alone.onnx")
+        self.assertEqual(b"".join(_onnx.payload(alone, said).chunks()), field(7, b"") + said)
 
     def test_damaged_files(self):
         deep = b""

@@ -122,6 +122,19 @@ static int check_scaler_op(const struct dev_graph *g, const struct dev_op *op, s
     return SH_OK;
 }
 
+static bool are_pixels(const struct dev_op *op, const struct dev_tensor *x,
+                       const struct dev_tensor *y, const struct dev_tensor *table)
+{
+    const int a = op->u.pixels.x_last ? 3 : 1, b = op->u.pixels.y_last ? 3 : 1;
+    const int h = a == 3 ? 1 : 2, to = b == 3 ? 1 : 2; /* of the height */
+
+    return x->rank == 4 && y->rank == 4 && x->dtype == SH_U8 && y->dtype == SH_F32 &&
+           table->dtype == SH_F32 && table->rank == 1 &&
+           dev_tensor_elements(table) == DEV_PIXELS * y->dims[b] && x->dims[0] == y->dims[0] &&
+           x->dims[a] == y->dims[b] && x->dims[h] == y->dims[to] &&
+           x->dims[h + 1] == y->dims[to + 1];
+}
+
 /* Likewise. */
 static int check_augment(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
 {
@@ -135,6 +148,8 @@ static int check_augment(const struct dev_graph *g, const struct dev_op *op, str
         fits = x->rank == 4 && dev_same_dims(x, y) && x->dtype == y->dtype &&
                (x->dtype == SH_F32 || x->dtype == SH_U8) && j->pad >= 0 &&
                j->pad <= INT32_MAX / 4 && j->flip >= 0 && j->flip <= 1;
+    else if (op->kind == DEV_OP_PIXELS)
+        fits = are_pixels(op, x, y, &g->tensors[op->in[1]]);
     else if (op->kind == DEV_OP_TOKENS)
         fits = dev_same_dims(x, y) && dev_same_dims(x, &g->tensors[op->out[1]]) &&
                x->dtype == SH_I64 && y->dtype == SH_I64 && g->tensors[op->out[1]].dtype == SH_I64 &&

@@ -74,6 +74,9 @@ struct dev_tensor {
  *               [d_residual]; d_residual = act'(y) (d_y + d_y2), and the rest follows from it. With
  *               an act it needs y or, when there was no residual, bias: then bn(x) is computed
  *               again, of which SILU and HARDSWISH take their slope
+ * PIXELS        x, U8 -> y, F32: pictures of four axes, of which the channels are axis 1, or 3
+ *               where x_last or y_last is set; a byte b of channel c becomes table[256 c + b], F32
+ *               of rank 1
  * REDUCE        F32, I64 or I32; sums of integers wrap, their means are cut
  * TOPK          the dims[axis] of y best elements along an axis, best first, and where they are
  *               (I64); NaN is larger than all numbers. Of equal ones the first, or (last) the last
@@ -206,6 +209,9 @@ struct dev_op {
         } dropout;
         struct dev_loss_of loss;
         struct dev_jitter jitter;
+        struct {
+            bool x_last, y_last;
+        } pixels;
         struct dev_tokens tokens;
         struct {
             float growth, backoff, interval;

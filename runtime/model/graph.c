@@ -62,6 +62,7 @@ void graph_free(struct graph *g)
     free(g->inputs);
     free(g->outputs);
     free(g->output_dims);
+    json_decref(g->preprocess);
     if (g->backing_free)
         g->backing_free(g->backing);
     free(g);

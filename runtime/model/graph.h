@@ -39,6 +39,7 @@
 #define GRAPH_FIRST_AXIS "first_axis"
 #define GRAPH_WHOLE_SIZE "whole_size" /* of a Resize: align_corners is by sizes, not by scales */
 #define GRAPH_BRANCH "branch"
+#define GRAPH_PIXELS "Pixels"   /* an operator of ours: see graph_at() */
 #define GRAPH_HELD "held"       /* of an Identity: no gradient goes on from there */
 #define GRAPH_LOOP "shunt~loop" /* a file has no such names */
 #define GRAPH_BODY "shunt~body"
@@ -133,6 +134,8 @@ struct graph {
     uint32_t n_unbounded; /* parameters whose bound is lost: onnx_forms.h */
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
     char left_out[96];             /* a parameter that the exporter left out: onnx_literals.h */
+    json_t *preprocess; /* OWNED: of inputs that are bytes, as declared; only what reads a file sets
+                           it. NULL: none */
     char unmatched[96]; /* names that whoever pushed it gave to no constant: SH_EXTERNAL_BUFFERS */
     bool says_kinds;    /* the file says what its initializers are: said of values */
     bool is_as_written; /* by PyTorch's older exporter: words are names of the module */
@@ -213,6 +216,8 @@ struct graph_sizes {
  *   Locate indices               sizes, strides (by number of an index), base (by axis): rows, I64
  *   Scatter data rows updates    reduction, skips (0 or 1: rows may be -1, and are not written
  *                                then); data are [rows, ...]
+ *   Pixels x table               perm, axis: x, U8, is transposed, and a byte of channel c along
+ *                                axis (1 or 3) of the result becomes table[256 c + byte], F32
  *   Places x                     two outputs: numbers of what is not 0, [n], and how many, I64
  *   First count                  BOOL [n]: is the number of an element below the count?
  *   NonMaxSuppression boxes scores   center_point_box, most, overlap, and score unless any will do;

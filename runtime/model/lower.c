@@ -81,6 +81,7 @@ static const struct {
     {"Not", lower__logic_not},
     {"Or", lower__binary},
     {"Pad", lower__pad},
+    {GRAPH_PIXELS, lower__pixels},
     {"Places", lower__places},
     {"Pow", lower__binary},
     {"QLinearConv", lower__qlinear_conv},

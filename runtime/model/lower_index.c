@@ -29,6 +29,18 @@ static void emit_two(struct lower *lo, const struct graph_node *n, struct dev_op
     lower__emit(lo, n, op);
 }
 
+void lower__pixels(struct lower *lo, const struct graph_node *n)
+{
+    struct dev_op op = lower__op(lo, n, DEV_OP_PIXELS, 2);
+    int64_t perm[SH_MAX_RANK] = {0};
+    const int64_t axis = lower__int(lo, n, "axis", 1);
+
+    lower__ints(lo, n, "perm", perm, SH_MAX_RANK);
+    op.u.pixels.y_last = axis == 3;
+    op.u.pixels.x_last = perm[axis == 3 ? 3 : 1] == 3;
+    lower__emit(lo, n, &op);
+}
+
 void lower__topk(struct lower *lo, const struct graph_node *n)
 {
     struct dev_op op = lower__op(lo, n, DEV_OP_TOPK, 1);

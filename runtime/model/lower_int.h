@@ -101,7 +101,8 @@ uint32_t lower__root(struct lower *lo, const char *name, uint32_t x, int64_t p);
     X(pool) X(global_pool) X(batch_norm) X(layer_norm) X(dropout) X(gemm) X(matmul) X(act)  \
         X(binary) X(logic_not) X(where) X(softmax) X(reduce) X(cast) X(identity) \
             X(transpose) X(concat) X(slice) X(pad) X(expand) X(gather)                             \
-                X(cumsum) X(topk) X(locate) X(scatter) X(places) X(first) X(nms)
+                X(cumsum) X(topk) X(locate) X(scatter) X(places) X(first) X(nms)     \
+                X(pixels)
 /* clang-format on */
 #define X(name) lower_fn lower__##name;
 LOWER_FNS(X)

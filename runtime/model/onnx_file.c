@@ -4,6 +4,7 @@
 #include "common/external.h"
 #include "common/filekind.h"
 #include "common/mem.h"
+#include "common/preprocess.h"
 #include "runtime/model/atomic_file.h"
 #include "runtime/model/graph_int.h"
 #include "runtime/model/onnx.h"
@@ -193,6 +194,34 @@ void onnx_file_free(Onnx__ModelProto *m)
         onnx__model_proto__free_unpacked(m, NULL); /* the system's free() fits budget_alloc */
 }
 
+/* What is declared beside the model in its tar file becomes metadata of it, as if it had been
+ * there: what is written of the model keeps it. */
+static int bind_declared(Onnx__ModelProto *m, const struct onnx_source *s, struct sh_err *err)
+{
+    static const Onnx__StringStringEntryProto NONE = ONNX__STRING_STRING_ENTRY_PROTO__INIT;
+    Onnx__StringStringEntryProto *e, **more;
+    const uint8_t *data;
+    size_t bytes;
+
+    if (!onnx_source_packed(s, SH_EXTERNAL_PREPROCESS_FILE, &data, &bytes))
+        return SH_OK;
+    if (bytes > SH_PREPROCESS_TEXT)
+        return SH_FAIL(err, SH_E_TOOBIG, SH_EXTERNAL_PREPROCESS_FILE " has more than %u bytes",
+                       SH_PREPROCESS_TEXT);
+    more = realloc(m->metadata_props, (m->n_metadata_props + 1) * sizeof(*more));
+    if (more)
+        m->metadata_props = more;
+    e = more ? malloc(sizeof(*e)) : NULL;
+    if (!e)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate metadata of a model");
+    *e = NONE;
+    e->key = strdup(SH_EXTERNAL_PREPROCESS);
+    e->value = strndup((const char *)data, bytes);
+    m->metadata_props[m->n_metadata_props++] = e;
+    return e->key && e->value ? SH_OK
+                              : SH_FAIL(err, SH_E_NOMEM, "could not allocate metadata of a model");
+}
+
 int onnx_file_load(const char *path, bool beside, struct onnx_source **source,
                    Onnx__ModelProto **out, struct sh_err *err)
 {
@@ -207,6 +236,8 @@ int onnx_file_load(const char *path, bool beside, struct onnx_source **source,
     rc = parse_model(data, bytes, out, err);
     if (!rc)
         rc = onnx_weights_bind(*out, *source, err);
+    if (!rc)
+        rc = bind_declared(*out, *source, err);
     if (!rc)
         rc = onnx_source_refuse_loose(*source, SH_EXTERNAL_WEIGHTS, err);
     if (rc) {

@@ -650,6 +650,8 @@ static int read_model(struct reader *r, const char *path, bool beside)
     if (!rc)
         rc = read_graph_outputs(r);
     if (!rc)
+        rc = reader_pixels(r);
+    if (!rc)
         rc = graph__sort(r->g, r->err);
     if (!rc)
         rc = graph__validate(r->g, r->err);

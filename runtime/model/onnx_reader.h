@@ -5,6 +5,7 @@
  *   onnx_func.c    functions of the model, inlined in place of the nodes that call them
  *   onnx_branch.c  If, Loop and others with graphs as attributes, which are inlined
  *   onnx_norm.c    brings all opsets into one form (graph.h)
+ *   onnx_pixels.c  inputs that requests bring as bytes
  */
 #ifndef SH_RUNTIME_MODEL_ONNX_READER_H
 #define SH_RUNTIME_MODEL_ONNX_READER_H
@@ -98,6 +99,9 @@ bool reader_in_branch(const struct reader *r); /* onnx_read.c */
 /* ---- rows for padding (onnx_padding.c) */
 /* Notes what the exporter wrote beside a Gather. */
 int reader_padding(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n);
+
+/* ---- inputs that are bytes (onnx_pixels.c), when all nodes are there */
+int reader_pixels(struct reader *r);
 
 /* ---- what the order of initializers says (onnx_state.c) */
 int reader_state(struct reader *r);

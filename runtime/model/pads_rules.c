@@ -283,6 +283,12 @@ static struct track pad_transpose(struct follow *f)
     return t;
 }
 
+/* A table of numbers that are not 0 where the bytes are. */
+static struct track pad_pixels(struct follow *f)
+{
+    return with(pad_transpose(f), ordinary_if_finite);
+}
+
 /* Parts beside each other along another axis. */
 static struct track pad_concat(struct follow *f)
 {
@@ -719,7 +725,8 @@ static const struct {
     {"Expand", rule_expand}, {"GRU", pad_rnn}, {"Gather", pad_gather}, {"Gemm", pad_gemm},
     {"LSTM", pad_rnn}, {"LayerNormalization", pad_layer_norm}, {"Locate", rule_locate},
     {"LogSoftmax", rule_softmax}, {"MatMul", pad_matmul}, {"MaxPool", rule_window},
-    {"Pad", pad_pad}, {"RNN", pad_rnn}, {"ReduceMax", pad_reduce}, {"ReduceMean", pad_reduce},
+    {"Pad", pad_pad}, {GRAPH_PIXELS, pad_pixels}, {"RNN", pad_rnn},
+    {"ReduceMax", pad_reduce}, {"ReduceMean", pad_reduce},
     {"ReduceMin", pad_reduce}, {"ReduceProd", pad_reduce}, {"ReduceSum", pad_reduce},
     {"Reshape", pad_reshape}, {"Slice", pad_slice}, {"Softmax", rule_softmax},
     {"TopK", pad_topk}, {"Transpose", pad_transpose},

@@ -51,19 +51,29 @@ static void scale_picture(struct ir *ir, const struct augment *a, bool is_byte, 
     add_to(ir, like.name, ir_binary(ir, DEV_BIN_MUL, like.name, x, f, to), s, to);
 }
 
+static bool jitters(const struct train_spec *t)
+{
+    return t->augment.crop_padding > 0 || t->augment.flip > 0;
+}
+
+static struct dev_op jitter_op(const struct ir *ir, const struct train_spec *t, uint32_t v,
+                               bool channels_last)
+{
+    struct dev_op op = ir_op(DEV_OP_JITTER, ir_t(ir, v)->name, 1, &v);
+
+    op.u.jitter = (struct dev_jitter){.pad = t->augment.crop_padding,
+                                      .flip = (float)t->augment.flip,
+                                      .channels_last = channels_last,
+                                      .seed = t->seed};
+    return op;
+}
+
 /* Moved and mirrored as the dataset has it, so that what comes from outside is black. */
 static uint32_t jittered(struct ir *ir, const struct train_spec *t, uint32_t v)
 {
-    const struct dev_tensor x = *ir_t(ir, v);
-    struct dev_op op = ir_op(DEV_OP_JITTER, x.name, 1, &v);
+    struct dev_op op = jitter_op(ir, t, v, augment_channels(ir_t(ir, v)->dims) == 3);
 
-    if (t->augment.crop_padding == 0 && !(t->augment.flip > 0))
-        return v;
-    op.u.jitter = (struct dev_jitter){.pad = t->augment.crop_padding,
-                                      .flip = (float)t->augment.flip,
-                                      .channels_last = augment_channels(x.dims) == 3,
-                                      .seed = t->seed};
-    return ir_emit_like(ir, &op, v);
+    return jitters(t) ? ir_emit_like(ir, &op, v) : v;
 }
 
 /* to = the part of a sample of its own, and the rest of the one at its place from the other end. */
@@ -125,6 +135,31 @@ static void prepare_picture(struct ir *ir, const struct train_spec *t, uint32_t 
     scale_picture(ir, &t->augment, is_byte, v, scaled);
     if (t->augment.mixup > 0)
         mix_pictures(ir, scaled, to);
+}
+
+/* The operation that makes floats of input number i, a picture of bytes. NULL: it is none. */
+static const struct dev_op *bytes_to_floats(const struct ir *ir, uint32_t i)
+{
+    for (uint32_t k = 0; k < ir->g.n_ops; k++)
+        if (ir->g.ops[k].kind == DEV_OP_PIXELS && ir->g.ops[k].in[0] == ir->inputs[i])
+            return &ir->g.ops[k];
+    return NULL;
+}
+
+/* Bytes are moved before the model makes floats of them. */
+static void move_bytes(struct ir *ir, const struct train_spec *t, uint32_t i, bool channels_last)
+{
+    const uint32_t to = ir->inputs[i];
+    const struct dev_tensor x = *ir_t(ir, to);
+    struct dev_op op;
+
+    if (augment_check_bytes(&t->augment, x.name, x.dims, channels_last, &ir->err) || !jitters(t))
+        return;
+    ir->inputs[i] = ir_tensor(ir, x.name, x.dtype, DEV_ROLE_INPUT, x.rank, x.dims);
+    ir_t(ir, to)->role = DEV_ROLE_ACT;
+    op = jitter_op(ir, t, ir->inputs[i], channels_last);
+    op.out[op.n_out++] = to;
+    ir_push(ir, &op);
 }
 
 /* Any id below the vocabulary may take the place of a hidden one. */
@@ -212,11 +247,14 @@ void pass_pictures(struct ir *ir, const struct train_spec *t)
     for (uint32_t i = 0; i < ir->n_inputs; i++) {
         const struct dev_tensor *x = ir_t(ir, ir->inputs[i]);
         const bool is_byte = i < TRAIN_MAX_INPUTS && (t->byte_inputs >> i & 1);
+        const struct dev_op *pixels = bytes_to_floats(ir, i);
 
-        if (!augment_is_picture(x->dtype, x->rank))
+        if (!pixels && !augment_is_picture(x->dtype, x->rank))
             continue;
         any = true;
-        if (is_byte || augment_has_pictures(&t->augment))
+        if (pixels)
+            move_bytes(ir, t, i, pixels->u.pixels.x_last);
+        else if (is_byte || augment_has_pictures(&t->augment))
             prepare_picture(ir, t, i);
     }
     if (augment_has_pictures(&t->augment) && !any)

@@ -473,6 +473,7 @@ static const struct {
     {"MatMul", rule_matmul}, {"MatMulInteger", rule_int_rows}, {"Max", rule_each},
     {"MaxPool", rule_images}, {"Min", rule_each}, {"Mod", rule_each}, {"Mul", rule_each},
     {"Neg", rule_each}, {"Not", rule_each}, {"Or", rule_each}, {"Pad", rule_pad},
+    {GRAPH_PIXELS, rule_transpose},
     {"Pow", rule_each}, {"QLinearConv", rule_images}, {"QLinearMatMul", rule_int_rows},
     {"QuantizeLinear", rule_quantise}, {"RNN", rule_rnn}, {"Reciprocal", rule_each},
     {"ReduceMax", rule_reduce}, {"ReduceMean", rule_reduce}, {"ReduceMin", rule_reduce},

@@ -134,7 +134,7 @@ int shape__expand_to(struct shape_ctx *c, uint32_t from); /* the same with broad
     X(upsample) X(lstm) X(gru) X(rnn) X(quantize) X(dequantize) X(dynamic_quantize)                \
     X(matmul_integer) X(qlinear_matmul) X(conv_integer) X(qlinear_conv)                            \
     X(gemm) X(matmul) X(batch_norm) X(layer_norm) X(softmax) X(reshape) X(flatten) X(squeeze)      \
-    X(unsqueeze) X(transpose) X(concat) X(split) X(slice) X(pad) X(expand) X(gather)               \
+    X(unsqueeze) X(transpose) X(pixels) X(concat) X(split) X(slice) X(pad) X(expand) X(gather)     \
     X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape) X(range)          \
     X(mod) X(bit_shift) X(bitwise) X(bitwise_not) X(cumsum) X(eye_like) X(arg) X(topk) X(scatter) \
     X(if)

@@ -194,6 +194,27 @@ int shape__infer_transpose(struct shape_ctx *c)
     return shape__out(c, 0, x->dtype, x->rank, dims);
 }
 
+/* Made by onnx_pixels.c; a file may have anything of that name. */
+int shape__infer_pixels(struct shape_ctx *c)
+{
+    const struct graph_value *x = shape__in(c, 0), *table = shape__in(c, 1);
+    static const int64_t SAME[] = {0, 1, 2, 3}, FIRST[] = {0, 3, 1, 2}, LAST[] = {0, 2, 3, 1};
+    int64_t perm[SH_MAX_RANK], dims[SH_MAX_RANK];
+    const size_t k = shape__list(c, "perm", perm, SH_MAX_RANK);
+    const int64_t axis = shape__int(c, "axis", -1);
+    bool fits = x->dtype == SH_U8 && x->rank == 4 && k == 4 && (axis == 1 || axis == 3);
+
+    fits = fits && (memcmp(perm, SAME, sizeof(SAME)) == 0 ||
+                    memcmp(perm, axis == 1 ? FIRST : LAST, sizeof(SAME)) == 0);
+    if (!fits || table->dtype != SH_F32 || !table->data)
+        return shape__fail(c, SH_E_INVALID, "its inputs and attributes do not fit");
+    for (int i = 0; i < 4; i++)
+        dims[i] = x->dims[perm[i]];
+    if (graph_elements(table) != 256 * dims[axis])
+        return shape__fail(c, SH_E_INVALID, "its table has not 256 numbers for each channel");
+    return shape__out(c, 0, SH_F32, 4, dims);
+}
+
 /* All but the first, if nothing else is left. */
 static void drop_empty_inputs(struct shape_ctx *c)
 {

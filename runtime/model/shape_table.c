@@ -130,6 +130,7 @@ static const struct shape_op OPS[] = {
     {"Or", 2, 2, I(logic), E(binary), FIN(logic), SHAPE_RUNS},
     {"PRelu", 2, 2, W(prelu), NULL, NULL, SHAPE_COMPOSED},
     {"Pad", 2, 4, I(pad), NULL, NULL, SHAPE_RUNS},
+    {GRAPH_PIXELS, 2, 2, I(pixels), NULL, NULL, SHAPE_RUNS},
     {"Pow", 2, 2, I(binary), E(binary), FIN(pow), SHAPE_RUNS},
     {"PutMasked", 4, 4, W(put_masked), NULL, NULL, SHAPE_COMPOSED},
     {"QLinearConv", 8, 9, I(qlinear_conv), NULL, NULL, SHAPE_RUNS},

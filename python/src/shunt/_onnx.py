@@ -15,7 +15,7 @@ import numpy as np
 
 from ._tensors import Array, Payload, to_array
 
-_MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER = 7, 1, 5
+_MODEL_GRAPH, _MODEL_METADATA, _GRAPH_NODE, _GRAPH_INITIALIZER = 7, 14, 1, 5
 _NODE_ATTRIBUTE, _ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 5, 6, 10, 11
 MOST_GRAPHS = 64
 _DIMS, _DATA_TYPE, _FLOATS, _INT32S, _INT64S, _NAME, _RAW, _DOUBLES, _UINT64S, _EXTERNAL = 1, 2, 4, 5, 7, 8, 9, 10, 11, 13
@@ -106,11 +106,24 @@ def _inner(location: str) -> str:
     return location
 
 
-def payload(path: str) -> Payload:
-    """The file, or a tar file of it and of those with its weights, as an upload takes it."""
+def _message(*fields: tuple[int, bytes]) -> bytes:
+    """A message whose fields are texts or messages."""
+    def length(n: int) -> bytes:
+        return bytes([n & 127 | 128]) + length(n >> 7) if n > 127 else bytes([n])
+    return b"".join(length(number << 3 | 2) + length(len(data)) + data for number, data in fields)
+
+
+def metadata(key: str, value: str) -> bytes:
+    """An entry of a model's metadata, for behind its file: as a part of the model, the last one counts."""
+    return _message((_MODEL_METADATA, _message((1, key.encode()), (2, value.encode()))))
+
+
+def payload(path: str, more: bytes = b"") -> Payload:
+    """The file, or a tar file of it and of those with its weights, as an upload takes it. more: what follows the
+    model's file."""
     folder, names = os.path.dirname(os.path.abspath(path)), weight_files(path)
     if not names:
-        return Payload([(path, os.path.getsize(path))])
+        return Payload([(path, os.path.getsize(path)), more])
     parts: list[bytes | memoryview | tuple[str, int]] = []
     for name in [os.path.basename(path), *names]:
         full = os.path.join(folder, name)
@@ -119,8 +132,10 @@ def payload(path: str) -> Payload:
         if name in names and _is_linked(folder, name):
             raise ValueError(f"{path} has weights in {name}, which is a link: put the file itself there")
         info = tarfile.TarInfo(name)
-        info.size = os.path.getsize(full)
-        parts += [info.tobuf(tarfile.PAX_FORMAT), (full, info.size), bytes(-info.size % 512)]
+        size = os.path.getsize(full)
+        behind = b"" if name in names else more
+        info.size = size + len(behind)
+        parts += [info.tobuf(tarfile.PAX_FORMAT), (full, size), behind, bytes(-info.size % 512)]
     return Payload([*parts, bytes(1024)])
 
 

@@ -125,8 +125,8 @@ static bool keeps_layout(enum dev_op_kind k)
            k != DEV_OP_ATTENTION && k != DEV_OP_ATTENTION_BWD && k != DEV_OP_SOFTMAX &&
            k != DEV_OP_SOFTMAX_BWD && k != DEV_OP_LAYERNORM && k != DEV_OP_LAYERNORM_BWD &&
            k != DEV_OP_GATHER && k != DEV_OP_GATHER_BWD && k != DEV_OP_CUMSUM &&
-           k != DEV_OP_JITTER && k != DEV_OP_TOPK && k != DEV_OP_LOCATE && k != DEV_OP_SCATTER &&
-           k != DEV_OP_NONZERO && k != DEV_OP_NMS && k != DEV_OP_LSTM_CELL &&
+           k != DEV_OP_JITTER && k != DEV_OP_PIXELS && k != DEV_OP_TOPK && k != DEV_OP_LOCATE &&
+           k != DEV_OP_SCATTER && k != DEV_OP_NONZERO && k != DEV_OP_NMS && k != DEV_OP_LSTM_CELL &&
            k != DEV_OP_LSTM_CELL_BWD;
 }
 

@@ -48,6 +48,7 @@ static f64_fn *const KERNELS[DEV_N_OPS] = {
     [DEV_OP_LSTM_CELL_BWD] = f64__lstm_cell_bwd,
     [DEV_OP_TOPK] = f64__topk,
     [DEV_OP_SCATTER] = f64__scatter,
+    [DEV_OP_PIXELS] = f64__pixels,
 };
 
 /* ------------------------------------------------------------------ conversions */

@@ -31,7 +31,7 @@ typedef int f64_fn(const struct f64_call *c, struct sh_err *err);
             X(softmax) X(softmax_bwd) X(dropout) X(dropout_bwd) X(loss_xent) X(loss_each) X(act)   \
                 X(act_bwd) X(binary) X(where) X(reduce) X(fill) X(copy) X(concat) X(slice) X(pad) \
                     X(transpose) X(expand) X(gather) X(gather_bwd) X(resample) X(cumsum) X(topk)  \
-    X(scatter) X(lstm_cell) X(lstm_cell_bwd)
+    X(scatter) X(pixels) X(lstm_cell) X(lstm_cell_bwd)
 /* clang-format on */
 #define X(name) f64_fn f64__##name;
 F64_KERNELS(X)

@@ -1,4 +1,4 @@
-/* f64_index.c - sums along an axis, the largest elements, writes by index, in double. */
+/* f64_index.c - sums along an axis, the largest elements, reads and writes by index, in double. */
 #include "common/mem.h"
 #include "tests/device/oracle/f64.h"
 
@@ -100,6 +100,24 @@ int f64__scatter(const struct f64_call *c, struct sh_err *err)
 
         if (row >= 0)
             *y = combined(c->op->u.scatter.kind, *y, c->x[2][i]);
+    }
+    return SH_OK;
+}
+
+int f64__pixels(const struct f64_call *c, struct sh_err *err)
+{
+    const bool x_last = c->op->u.pixels.x_last, y_last = c->op->u.pixels.y_last;
+    const int64_t *dims = c->in[0]->dims, channels = dims[x_last ? 3 : 1];
+    const int64_t plane = dims[1] * dims[2] * dims[3] / channels;
+
+    (void)err;
+    for (int64_t k = 0; k < f64__n(c->in[0]); k++) {
+        const int64_t i = k % plane, ch = k / plane % channels, n = k / plane / channels;
+        const int64_t all = n * plane * channels;
+        const double byte = c->x[0][all + (x_last ? i * channels + ch : ch * plane + i)];
+
+        c->y[0][all + (y_last ? i * channels + ch : ch * plane + i)] =
+            c->x[1][ch * DEV_PIXELS + (int64_t)byte];
     }
     return SH_OK;
 }

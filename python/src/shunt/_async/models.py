@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from .._errors import ApiError, Conflict, ModelFailed, NotFound, ShuntError, WaitTimeout
-from .._onnx import payload
+from .._onnx import metadata, payload
 from .._tensors import Payload, safetensors, stacked
 from .http import AsyncHttp, checked, chosen, said, split
 
@@ -35,10 +36,14 @@ class AsyncModels:
 
     async def push(self, name: str, path: str | os.PathLike[str], *, max_batch: int | None = None,
                    precision: str | None = None, buckets: Mapping[str, Sequence[int]] | None = None,
-                   slo_ms: float | None = None, wait: bool = True, timeout: float = 600.0) -> dict[str, Any]:
+                   preprocess: Mapping[str, Any] | None = None, slo_ms: float | None = None, wait: bool = True,
+                   timeout: float = 600.0) -> dict[str, Any]:
         """Uploads an ONNX file, and the files beside it that hold its weights, as the next version of a model,
-        which is made if there is none. Answers with the version; with wait, once requests would be served."""
-        body = payload(os.fspath(path))  # before anything is made: the file may be none
+        which is made if there is none. Answers with the version; with wait, once requests would be served.
+        preprocess: inputs that requests bring as bytes (uint8), which the device normalises:
+        {"image": "imagenet"}, or {"image": {"layout": "NHWC", "scale": 1 / 255, "mean": [...], "std": [...]}}."""
+        said_of_inputs = metadata("shunt.preprocess", json.dumps(preprocess)) if preprocess else b""
+        body = payload(os.fspath(path), said_of_inputs)  # before anything is made: the file may be none
         try:
             await self._http.json("POST", "/api/v1/models", json={"name": checked(name, "model")})
         except Conflict:
