@@ -180,6 +180,15 @@ uint64_t model_link_bytes(const struct model *m, uint64_t from)
     return m->link_bytes - tx_link_bytes(&m->tx, from);
 }
 
+int64_t model_unpack_ns(const struct model *m)
+{
+    const uint64_t done = m->has_image ? layer_start(m->layer_ends, m->packed_from) : 0;
+
+    if (!m->has_image || m->is_broken || m->packed_from == m->n_layers || has_lost_packed(m))
+        return 0;
+    return (int64_t)((double)(m->image_bytes - done) * m->tx.unpack_ns_per_byte);
+}
+
 bool model_tell_packed(const struct model *m, struct msg_wk_run *r)
 {
     if (m->packed_from == m->n_layers || !m->link_ends)

@@ -7,6 +7,8 @@
 
 /* Bytes that go over the link if the device has the first `from`. */
 uint64_t model_link_bytes(const struct model *m, uint64_t from);
+/* So long the next run unpacks what is packed of it on the device, or on its way there. */
+int64_t model_unpack_ns(const struct model *m);
 /* What the worker of a run has to unpack. False: nothing. */
 bool model_tell_packed(const struct model *m, struct msg_wk_run *r);
 /* That run has ended. is_sure: no copy was given up, so damage would not be of its making. */

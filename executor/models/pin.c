@@ -6,6 +6,7 @@
 #include "common/units.h"
 #include "executor/models/host.h"
 #include "executor/models/model_int.h"
+#include "executor/models/packed.h"
 #include "executor/models/seen.h"
 #include "executor/models/tier.h"
 
@@ -78,6 +79,7 @@ static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
     const struct model_place now = {.device_bytes = model_resident_bytes(m),
                                     .host_bytes = host_held(m),
                                     .disk_bytes = tier_disk_bytes(m),
+                                    .unpack_ns = model_unpack_ns(m),
                                     .pin = pin_of(m),
                                     .last_use_ns = m->last_use_ns};
     const struct model_place *old = &m->told;
@@ -85,8 +87,8 @@ static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
 
     if (m->handle < 0 || m->phase == MODEL_GOING ||
         (!is_asked && now.device_bytes == old->device_bytes && now.host_bytes == old->host_bytes &&
-         now.disk_bytes == old->disk_bytes && now.pin == old->pin &&
-         now.last_use_ns - old->last_use_ns < USE_NS))
+         now.disk_bytes == old->disk_bytes && now.unpack_ns == old->unpack_ns &&
+         now.pin == old->pin && now.last_use_ns - old->last_use_ns < USE_NS))
         return false;
     m->told = now;
     msg.u.model_place =
@@ -94,6 +96,7 @@ static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
                                  .device_bytes = now.device_bytes,
                                  .host_bytes = now.host_bytes,
                                  .disk_bytes = now.disk_bytes,
+                                 .unpack_ns = now.unpack_ns,
                                  .pin = now.pin,
                                  .arrives_ns = arrives_in_ns(m),
                                  .idle_ns = m->last_use_ns ? sh_clock_ns() - m->last_use_ns : -1};

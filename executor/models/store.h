@@ -141,7 +141,7 @@ struct model {
     struct model_place {   /* what the scheduler was last told */
         uint64_t device_bytes, host_bytes, disk_bytes;
         enum msg_pin pin;
-        int64_t last_use_ns;
+        int64_t unpack_ns, last_use_ns;
     } told;
     int64_t wait_told_ns; /* for a worker (waits.h), as the scheduler was told */
 };

@@ -228,6 +228,7 @@ static bool send_worker_run(struct switcher *sw, struct run *r)
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
     r->is_packed = r->has_pin && model_tell_packed(r->model, &m.u.wk_run);
+    r->is_cold |= r->is_packed;
     inputs_tell(r, &m.u.wk_run);
     if (payload_lend(r, w, &err)) {
         end_current(sw, &err, NULL);

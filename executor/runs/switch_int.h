@@ -40,7 +40,7 @@ struct run {
     uint64_t hit_bytes; /* bytes of the image found on the device */
     bool is_from_disk;  /* host memory lacked some of the rest */
     bool has_stopped;   /* training had the device when it was this run's turn */
-    bool is_cold;       /* some of the image was under way when the worker got the run */
+    bool is_cold; /* some of the image was under way, or packed, when the worker got the run */
     struct worker *worker;
     enum stop_way way; /* what training was last asked for */
     bool has_asked, is_forced;

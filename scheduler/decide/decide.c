@@ -130,6 +130,7 @@ static void plan_execs(struct work *w)
 
             if (p->resident_bytes >= in->models[m].image_bytes)
                 w->arrives_ns[m * in->n_execs + e] = SH_MAX(p->arrives_ns, in->now_ns);
+            w->unpack_ns[m * in->n_execs + e] = p->unpack_ns;
         }
     }
 }
@@ -142,7 +143,8 @@ static int64_t added_ns(const struct work *w, const struct snap_request *r, uint
     int64_t whole;
 
     if (have == 0)
-        return decide__missing_ns(in, r->model, e) + decide__run_ns(in, r->model, r->batch);
+        return decide__missing_ns(in, r->model, e) + decide__place(in, r->model, e)->unpack_ns +
+               decide__run_ns(in, r->model, r->batch);
     if (have + r->batch > decide__most(in, r->model))
         return decide__run_ns(in, r->model, r->batch);
     whole = decide__run_ns(in, r->model, have + r->batch) - decide__run_ns(in, r->model, have);
@@ -577,6 +579,7 @@ static int make_work_room(struct work *w, struct sh_err *err)
     X(plans, n_execs)                \
     X(samples, n_models *n_execs)    \
     X(arrives_ns, n_models *n_execs) \
+    X(unpack_ns, n_models *n_execs)  \
     X(exec, n)                       \
     X(done, n)                       \
     X(next_due, n)                   \

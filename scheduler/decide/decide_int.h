@@ -57,8 +57,9 @@ struct work {
     uint32_t *samples; /* [model * n_execs + exec]: samples in the batch being filled there */
     int64_t
         *arrives_ns; /* the same: when all weights will be there; 0: with a run at the earliest */
-    uint32_t *exec;  /* of each request, or SNAP_NONE */
-    bool *done;      /* by request: refused or in a run */
+    int64_t *unpack_ns;   /* the same: what the next run there has to unpack */
+    uint32_t *exec;       /* of each request, or SNAP_NONE */
+    bool *done;           /* by request: refused or in a run */
     uint32_t *next_ready; /* by place in `order`: the next of the same executor */
     enum held *held;      /* by model, of the executor that is looked at */
 
@@ -97,7 +98,7 @@ int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e
 /* The end of a run that begins at start_ns. *slack: how much longer it may take. */
 struct run_of { /* a possible run */
     uint32_t exec, model, batch;
-    bool is_warm; /* an earlier run has brought all weights */
+    bool is_warm; /* an earlier run has brought all weights, and unpacked them */
 };
 struct foreseen {              /* of a run that begins then */
     int64_t end_ns;            /* as predicted ... */

@@ -289,6 +289,7 @@ void decide__dispatch(struct work *w, uint32_t e)
         d.weights = f.weights;
         decide__add(w->out, &d);
         decide__bring(w, run.model, e);
+        w->unpack_ns[(size_t)run.model * in->n_execs + e] = 0;
         at.start_ns = f.end_ns;
         at.slack_ns = predict_slack(at.slack_ns, f.slack_ns);
     }

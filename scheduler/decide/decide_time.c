@@ -44,6 +44,12 @@ static int64_t arrives_ns(const struct work *w, const struct run_of *r, int64_t 
                          decide__missing_ns(w->in, r->model, r->exec);
 }
 
+/* What is still packed of its weights costs all of its unpacking, wherever the copies are. */
+static int64_t unpacking_ns(const struct work *w, const struct run_of *r)
+{
+    return r->is_warm ? 0 : w->unpack_ns[(size_t)r->model * w->in->n_execs + r->exec];
+}
+
 void decide__foresee(const struct work *w, const struct run_of *r, int64_t start_ns,
                      struct foreseen *out)
 {
@@ -51,15 +57,18 @@ void decide__foresee(const struct work *w, const struct run_of *r, int64_t start
     const struct snap_place *p = decide__place(w->in, r->model, r->exec);
     const int64_t begin = start_ns + p->worker_ns, arrives = arrives_ns(w, r, begin);
     const int64_t warm_end = begin + decide__run_ns(w->in, r->model, r->batch);
+    const int64_t unpack_ns = unpacking_ns(w, r);
 
     *out = (struct foreseen){.end_ns = warm_end,
-                             .forecast_ns = warm_end,
+                             .forecast_ns = warm_end + unpack_ns,
                              .slack_ns = decide__slack_ns(w->in, r->model, r->batch),
-                             .weights = PREDICT_WARM};
-    if (arrives <= begin)
+                             .weights = unpack_ns ? PREDICT_PACKED : PREDICT_WARM};
+    if (arrives > begin) {
+        out->weights = p->has_some ? PREDICT_PARTIAL : PREDICT_COLD;
+        out->forecast_ns = SH_MAX(out->forecast_ns, arrives + m->tail_ns[predict_bucket(r->batch)]);
+    }
+    if (out->weights == PREDICT_WARM)
         return;
-    out->weights = p->has_some ? PREDICT_PARTIAL : PREDICT_COLD;
-    out->forecast_ns = SH_MAX(warm_end, arrives + m->tail_ns[predict_bucket(r->batch)]);
     out->slack_ns = SH_MAX(out->slack_ns, m->cold_slack_ns[out->weights]);
     /* What others never needed of theirs was of the copy: it computes as long as a warm one. */
     out->end_ns = SH_MAX(out->forecast_ns + m->cold_over_ns[out->weights], warm_end);

@@ -15,8 +15,9 @@
  * seconds. With fewer runs the profile counts, which the executor measured when it loaded the
  * model, scaled by what runs of the nearest batch take compared with their own profile.
  *
- * Cold runs, which waited for weights, never count among these. Their time follows from the missing
- * bytes (decide.h) and from `tail`, which the executor found with its exact grouping. What is
+ * Cold runs, which waited for weights or unpacked them, never count among these. Their time follows
+ * from the missing bytes (decide.h), from `tail`, which the executor found with its exact grouping,
+ * and from what it says that the unpacking of what is packed on the device takes. What is
  * always added to that, or never needed of it, is learnt as `over_ns`; a separate ring remembers
  * how much single runs exceeded both.
  *
@@ -66,7 +67,13 @@ struct predict_ring {
 #define PREDICT_N_BEFORE (2 * PREDICT_N_RESTS) /* predict_before() */
 
 /* Of the weights of a run: what was on the device when it was sent. */
-enum predict_kind { PREDICT_WARM, PREDICT_PARTIAL, PREDICT_COLD, PREDICT_N_KINDS };
+enum predict_kind {
+    PREDICT_WARM,
+    PREDICT_PARTIAL,
+    PREDICT_COLD,
+    PREDICT_PACKED, /* all, but some have to be unpacked */
+    PREDICT_N_KINDS
+};
 
 struct predict_few { /* the last ones of something, and the one in the middle: of no stall */
     float v[PREDICT_FEW], median; /* 0: there are fewer than PREDICT_FEW_LEAST */

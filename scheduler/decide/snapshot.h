@@ -44,6 +44,7 @@ struct snap_place { /* a model on an executor */
     int64_t arrives_ns;      /* ... until then; <= now: all on the device */
     double link_share;       /* of the image's bytes go over the link; 0: all */
     double disk_ns_per_byte; /* the others are read from disk at this rate; 0: they need not be */
+    int64_t unpack_ns;       /* the next run unpacks for so long */
     int64_t worker_ns;       /* each run may wait so long for a worker */
     bool is_shut;            /* it would push out others: thrash.h */
     bool has_some;           /* some were on the device before others were on their way */

@@ -428,7 +428,7 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
             (double)SH_MIN(msg->link_bytes, msg->image_bytes) / (double)msg->image_bytes;
     }
     models_hold(m, e->index, msg->resident_bytes);
-    on->arrives_ns = 0;
+    on->arrives_ns = on->unpack_ns = 0;
     if (n) {
         m->n_profile = SH_MIN(n, (size_t)PREDICT_N_BUCKETS);
         memcpy(m->profile, msg->profile.data, m->n_profile * sizeof(m->profile[0]));
@@ -539,6 +539,7 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
             return;
     models_hold(m, e->index, msg->device_bytes);
     on->is_on_disk = msg->disk_bytes > 0;
+    on->unpack_ns = SH_MIN(SH_MAX(msg->unpack_ns, 0), SH_DAYS(1));
     on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, SH_DAYS(1)) : 0;
     if (e->ahead.version_id != m->version_id)
         e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);

@@ -59,6 +59,7 @@ struct model_on {           /* one executor */
     double link_share;       /* of the image's bytes go over the link: it may be packed; 0: all */
     uint64_t had_bytes;      /* of them, those that were there when the last copy was asked for */
     int64_t arrives_ns;      /* until then some are on their way; 0: none */
+    int64_t unpack_ns;       /* the next run unpacks for so long what is packed of them */
     int64_t worker_ns;       /* so long a run may wait for a worker: EXEC_WAIT */
     bool is_on_disk;         /* some of the rest is not in the executor's host memory */
     bool pin_told;           /* MODEL_PIN was sent */
@@ -183,6 +184,8 @@ void models_hold(struct model *m, uint32_t exec, uint64_t bytes);
 void models_expect(struct model *m, struct exec *e, int64_t now_ns);
 /* The same before somebody asks for it: no other copy waits for this one. */
 void models_expect_ahead(struct model *m, struct exec *e, int64_t now_ns);
+/* How long a run that is sent now unpacks what e has packed; 0 behind another one of m. */
+int64_t models_unpack_ns(const struct model *m, const struct exec *e);
 /* Were some of its weights there before the rest was asked for? */
 bool models_had_some(const struct model_on *on, int64_t now_ns);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */

@@ -3,6 +3,7 @@
 #include "common/mem.h"
 #include "scheduler/models/models.h"
 #include "scheduler/peers/executors.h"
+#include "scheduler/sched.h"
 
 #include <math.h>
 #include <string.h>
@@ -58,4 +59,14 @@ int64_t models_copy_ns(const struct model *m, const struct exec *e)
 
     return predict_missing_ns(m->image_bytes, on->resident_bytes, share * e->ns_per_byte,
                               share * models_disk_ns(m, e));
+}
+
+int64_t models_unpack_ns(const struct model *m, const struct exec *e)
+{
+    const int64_t ns = m->on[e->index].unpack_ns;
+
+    for (const struct run *r = ns ? e->runs : NULL; r; r = r->next)
+        if (r->model == m)
+            return 0;
+    return ns;
 }

@@ -62,7 +62,7 @@ static int64_t guess_ns(const struct sched *s, const struct request *r, const st
                         int64_t now_ns)
 {
     const struct model *m = r->model;
-    const int64_t run_ns = SH_MAX(m->predict.profile_ns[0], 1);
+    const int64_t run_ns = SH_MAX(m->predict.profile_ns[0], 1) + models_unpack_ns(m, e);
     int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns + worker_ns(m, r->shape, e);
     int64_t cost = models_copy_ns(m, e);
 
@@ -214,6 +214,7 @@ static void take_snap_place(struct pass *p, const struct snapshot *in, uint32_t 
         .ready = is_ready(p->model_of[model], p->shape_of[model], p->exec_of[i]),
         .resident_bytes = on->resident_bytes,
         .arrives_ns = on->arrives_ns,
+        .unpack_ns = models_unpack_ns(p->model_of[model], p->exec_of[i]),
         .link_share = on->link_share,
         .disk_ns_per_byte = models_disk_ns(p->model_of[model], p->exec_of[i]),
         .is_shut = on->resident_bytes < p->model_of[model]->image_bytes &&
@@ -242,7 +243,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
                              .image_bytes = m->image_bytes,
                              .refused_ns = m->refused_ns,
                              .copied_ns = m->copied_ns};
-    for (enum predict_kind k = PREDICT_PARTIAL; k < PREDICT_N_KINDS; k++) {
+    for (enum predict_kind k = PREDICT_WARM + 1; k < PREDICT_N_KINDS; k++) {
         x->cold_over_ns[k] = predict_over_ns(&m->predict, k, in->now_ns);
         x->cold_slack_ns[k] = predict_cold_ns(&m->predict, k, m->slo_percentile, in->now_ns);
     }

@@ -31,7 +31,7 @@ int64_t requests__span(int64_t ns)
 /* How far the prediction was off, and whether the run stayed within what a slow one may take. */
 static void judge(const struct run *run, const struct exec *e, int64_t took)
 {
-    static const char *const KINDS[PREDICT_N_KINDS] = {"warm", "partial", "cold"};
+    static const char *const KINDS[PREDICT_N_KINDS] = {"warm", "partial", "cold", "packed"};
     const char *kind = KINDS[run->kind];
     const bool held = took <= run->predicted_ns + run->slack_ns;
 

@@ -218,7 +218,7 @@ class Operators(Case):
                weights=300, training=20, workspace=1, host_images=500, host_programs=60, host_limit=4096,
                fences=1 | 2 | 8, fences_why="no Landlock", stopping=0)
         e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, disk_bytes=0, pin=1, arrives_ns=0,
-               idle_ns=int(3e9))
+               idle_ns=int(3e9), unpack_ns=0)
         job = self.running(e)
         peer = self.api(api_id=99)
         peer.open(1, budget_ms=60000)

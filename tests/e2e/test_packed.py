@@ -76,10 +76,15 @@ class Packed(Case):
         d.wait(lambda: d.metrics().get(COPIED, 0) >= 0.8 * d.states[1].image_bytes, WAIT_S, "the copy")
         d.rest(0.5)
         copied = d.metrics()[COPIED]
-        for _ in range(2):
-            r, out = self.answer(d)
-            self.assertEqual((r.copy_ns, out), (0, want))
+        self.assertGreater(d.places[1].unpack_ns, 1e6)  # a run is told to be no warm one
+        for first in (1, 0):
+            run = d.run(1, [picture()], [4000], 1)
+            r, out = d.result(run)
+            self.assertEqual((r.copy_ns, out[0][0]), (0, want))
+            d.wait(lambda: run[0] in d.done, WAIT_S, "RUN_DONE")
+            self.assertEqual(d.done[run[0]].cold, first)
         self.assertEqual(d.metrics()[COPIED], copied)
+        d.wait(lambda: d.places[1].unpack_ns == 0, WAIT_S, "word that it is unpacked")
 
     def test_a_worker_that_dies_while_it_unpacks_leaves_nothing_of_it(self):
         want, _ = self.want()

@@ -380,6 +380,63 @@ static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **
     }
 }
 
+/* All of them are there: nothing is copied, and it is no warm run either. */
+static void a_run_of_packed_weights_takes_their_unpacking_longer(void **state)
+{
+    static const struct {
+        int64_t unpack_ns, arrives_ns, over_ns, predicted_ns;
+        enum predict_kind kind;
+    } CASES[] = {{0, 0, 0, 10 * MS, PREDICT_WARM},
+                 {2 * MS, 0, 0, 12 * MS, PREDICT_PACKED},
+                 {2 * MS, 0, MS, 13 * MS, PREDICT_PACKED},
+                 {2 * MS, 0, -5 * MS, 10 * MS, PREDICT_PACKED},
+                 /* On their way: what has come is unpacked meanwhile, and the last by its tail. */
+                 {2 * MS, NOW + 3 * MS, 0, 12 * MS, PREDICT_PARTIAL},
+                 {2 * MS, NOW + 9 * MS, 0, 15 * MS, PREDICT_PARTIAL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct world w;
+        struct snap_place *p;
+
+        world_init(&w, 1);
+        p = place_of(&w, 0, 0);
+        p->resident_bytes = w.models[0].image_bytes;
+        p->has_some = true;
+        p->unpack_ns = CASES[i].unpack_ns;
+        p->arrives_ns = CASES[i].arrives_ns;
+        w.models[0].tail_ns[0] = 6 * MS;
+        w.models[0].cold_over_ns[PREDICT_PACKED] = CASES[i].over_ns;
+        w.models[0].cold_slack_ns[PREDICT_PACKED] = 4 * MS;
+        add_request(&w, 0);
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_RUN, 0)->predicted_ns, CASES[i].predicted_ns);
+        assert_int_equal(nth(&w, DECISION_RUN, 0)->weights, CASES[i].kind);
+        assert_int_equal(nth(&w, DECISION_RUN, 0)->slack_ns,
+                         CASES[i].kind == PREDICT_PACKED ? 4 * MS : 0);
+        decisions_fini(&w.out);
+    }
+}
+
+/* One run unpacks them, for those behind it too. */
+static void packed_weights_are_unpacked_once(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.in.max_runs = 2;
+    w.models[0].is_solo = true;
+    place_of(&w, 0, 0)->unpack_ns = 2 * MS;
+    add_request(&w, 0);
+    add_request(&w, 0);
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_RUN, 0)->predicted_ns, 12 * MS);
+    assert_int_equal(nth(&w, DECISION_RUN, 1)->predicted_ns, 10 * MS);
+    assert_int_equal(nth(&w, DECISION_RUN, 1)->weights, PREDICT_WARM);
+    decisions_fini(&w.out);
+}
+
 static void placement_minds_what_training_loses(void **state)
 {
     /* A job on both. Executor 1 is idle, so the job there has to stop (1 ms) and to go on again. */
@@ -672,6 +729,8 @@ int main(void)
         cmocka_unit_test(placement_prefers_the_executor_that_holds_the_weights),
         cmocka_unit_test(placement_gives_up_residency_when_the_queue_there_is_longer_than_the_copy),
         cmocka_unit_test(a_run_that_waits_for_weights_is_predicted_by_what_is_missing),
+        cmocka_unit_test(a_run_of_packed_weights_takes_their_unpacking_longer),
+        cmocka_unit_test(packed_weights_are_unpacked_once),
         cmocka_unit_test(placement_minds_what_training_loses),
         cmocka_unit_test(who_is_refused_where_the_weights_are_brings_them_to_who_is_idle),
         cmocka_unit_test(equal_executors_share_the_load),

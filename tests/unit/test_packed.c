@@ -189,6 +189,27 @@ static void a_run_unpacks_what_was_sent(void **state)
     assert_int_equal(model_link_bytes(&T.m, 10 * MIB), 10 * MIB);
 }
 
+/* So that a run of what PREPARE has brought is foreseen. */
+static void who_unpacks_next_is_told_how_long(void **state)
+{
+    (void)state;
+    take(ENDS, LINKS);
+    T.m.tx.unpack_ns_per_byte = 2;
+    assert_int_equal(model_unpack_ns(&T.m), 0);
+    place(0);
+    assert_int_equal(model_unpack_ns(&T.m), 2 * 24 * MIB);
+    tell_unpacked(2, MSG_PACKED_KNOWN);
+    assert_int_equal(model_unpack_ns(&T.m), 2 * 12 * MIB);
+    T.m.is_broken = true;
+    assert_int_equal(model_unpack_ns(&T.m), 0);
+    T.m.is_broken = false;
+    residency_truncate(T.space.res, T.m.res, residency_blocks(T.space.res, T.m.res) - 1);
+    assert_int_equal(model_unpack_ns(&T.m), 0); /* they are copied anew */
+    place(0);
+    tell_unpacked(N, MSG_PACKED_KNOWN);
+    assert_int_equal(model_unpack_ns(&T.m), 0);
+}
+
 static void packed_layers_are_lost_with_a_block(void **state)
 {
     (void)state;
@@ -336,6 +357,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(what_is_not_packed_has_nothing_to_unpack, setup, teardown),
         cmocka_unit_test_setup_teardown(a_run_unpacks_what_was_sent, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_unpacks_next_is_told_how_long, setup, teardown),
         cmocka_unit_test_setup_teardown(packed_layers_are_lost_with_a_block, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_not_unpacked_is_not_its_tenants, setup, teardown),
         cmocka_unit_test_setup_teardown(a_worker_that_dies_spoils_what_it_may_have_unpacked, setup,
