@@ -12,7 +12,7 @@
 
 #define MIN_BYTES ((uint64_t)1 << 20)
 #define KEEP_BYTES ((uint64_t)64 << 20)  /* more than that goes after the run */
-#define CLEAR_BYTES ((uint64_t)64 << 10) /* from here on it is cheaper to give the pages back */
+#define CLEAR_BYTES ((uint64_t)16 << 20) /* more than that gives its pages back */
 #define MAX_BYTES ((uint64_t)64 << 30)   /* as of a slab */
 #define ALIGN 64u
 #define NO_SLAB 0 /* no API has this number */
@@ -122,7 +122,8 @@ static int make_payload_room(struct slabs *slabs, struct worker *w, uint64_t byt
     return SH_OK;
 }
 
-/* What the run had is nothing to the next one. */
+/* What the run had is nothing to the next one. To write zeros takes a twentieth of what new pages
+ * take, which the next run and its worker would touch first. */
 static void clear_payload(struct worker *w)
 {
     struct payload *m = &w->payload;

@@ -114,6 +114,27 @@ static void inputs_go_and_outputs_come(void **state)
     assert_memory_equal(lent(1), "\0\0\0\0\0\0\0\0", 8); /* nothing to the next run */
 }
 
+/* In each way that there is to clear it. */
+static void all_is_cleared_however_much_it_was(void **state)
+{
+    static const uint64_t MIB[] = {1, 5, 17, 65};
+    const struct msg_span whole = ins[0];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(MIB); i++) {
+        const struct payload *m = &worker.payload;
+
+        ins[0].len = MIB[i] << 20;
+        lend();
+        assert_true(m->mem.bytes >= ins[0].len);
+        memset(m->mem.base, 'x', ins[0].len);
+        payload_take_back(&run, &worker, true);
+        for (size_t k = 0; m->mem.base && k < ins[0].len; k++)
+            assert_int_equal(((const char *)m->mem.base)[k], 0);
+    }
+    ins[0] = whole;
+}
+
 static void a_part_that_failed_leaves_the_slab_alone(void **state)
 {
     (void)state;
@@ -159,6 +180,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(inputs_go_and_outputs_come),
+        TEST(all_is_cleared_however_much_it_was),
         TEST(a_part_that_failed_leaves_the_slab_alone),
         TEST(so_does_a_run_that_failed),
         TEST(spans_beyond_the_slab_are_not_touched),
