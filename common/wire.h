@@ -122,6 +122,19 @@ bool sh_wire_has_input_within(int fd, int ms); /* the same; waits at most ms */
  * SH_E_PROTO. */
 int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
                           int *fds, size_t *n_fds, struct sh_err *err);
+/* The same without a limit for the first byte, for who alone reads fd: takes what is there of later
+ * frames, too, for the next calls. *a: zeroed before the first. While sh_wire_has_ahead(), there is
+ * something to read, whatever sh_wire_has_input() says. */
+#define SH_WIRE_AHEAD 4096u
+struct sh_wire_ahead {
+    size_t from, to; /* bytes that are left */
+    int fds[2 * SH_WIRE_MAX_FDS];
+    size_t n_fds;
+    unsigned char bytes[SH_WIRE_AHEAD];
+};
+int sh_wire_read_ahead(int fd, struct sh_wire_ahead *a, struct sh_buf *buf, struct sh_msg *out,
+                       int *fds, size_t *n_fds, struct sh_err *err);
+bool sh_wire_has_ahead(const struct sh_wire_ahead *a);
 int sh_wire_write_blocking(int fd, const struct sh_msg *m, const int *fds, size_t n_fds,
                            struct sh_err *err);
 

@@ -54,16 +54,23 @@ void sh_wire_busy_poll(int fd, int64_t ns)
 
 struct incoming {
     int fd;
-    int64_t end_ns; /* of waiting: for a frame to begin, then for the rest of it */
-    bool has_begun;
-    int fds[SH_WIRE_MAX_FDS];
+    struct sh_wire_ahead
+        *ahead;              /* NULL: not a byte of the next frame, another process may read it */
+    int64_t end_ns;          /* of waiting: for a frame to begin, then for the rest of it */
+    bool has_begun, is_late; /* late: it had to be waited for after it had begun */
+    int fds[2 * SH_WIRE_MAX_FDS];
     size_t n_fds;
 };
 
-static int wait_more(const struct incoming *in, struct sh_err *err)
+static int wait_more(struct incoming *in, struct sh_err *err)
 {
-    int rc = wait_ready(in->fd, POLLIN, in->end_ns, err);
+    int rc;
 
+    if (in->has_begun && !in->is_late) {
+        in->is_late = true;
+        in->end_ns = sh_clock_ns() + FRAME_NS;
+    }
+    rc = wait_ready(in->fd, POLLIN, in->end_ns, err);
     if (rc == 0 && in->has_begun)
         return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer stopped inside a message");
     if (rc == 0)
@@ -71,69 +78,137 @@ static int wait_more(const struct incoming *in, struct sh_err *err)
     return rc < 0 ? rc : SH_OK;
 }
 
-/* Reads exactly n bytes: never one of the next frame, which another process may read. Waits only
- * where nothing is there: who calls has mostly seen that something is. */
-static int read_exact(struct incoming *in, void *p, size_t n, struct sh_err *err)
+/* One call that brings up to n bytes. Waits only where nothing is there: who calls has mostly seen
+ * that something is. */
+static int receive_some(struct incoming *in, void *p, size_t n, size_t *got, struct sh_err *err)
 {
-    size_t done = 0;
+    const size_t max_fds = in->ahead ? SH_ARRAY_LEN(in->fds) : SH_WIRE_MAX_FDS;
+    union sh_wire__control control;
+    struct iovec iov = {.iov_base = p, .iov_len = n};
+    ssize_t came;
     int rc;
 
-    while (done < n) {
-        union sh_wire__control control;
-        struct iovec iov = {.iov_base = (char *)p + done, .iov_len = n - done};
+    for (;;) {
         struct msghdr mh = {.msg_iov = &iov,
                             .msg_iovlen = 1,
                             .msg_control = control.bytes,
                             .msg_controllen = sizeof(control.bytes)};
-        ssize_t got = recvmsg(in->fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
-        if (got < 0 && errno == EINTR)
+        came = recvmsg(in->fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (came < 0 && errno == EINTR)
             continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             rc = wait_more(in, err);
             if (rc)
                 return rc;
             continue;
         }
-        if (got < 0)
+        if (came < 0)
             return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "the connection to the peer is lost");
-        rc = sh_wire__detach(&mh, in->fds, &in->n_fds, SH_WIRE_MAX_FDS, err);
+        rc = sh_wire__detach(&mh, in->fds, &in->n_fds, max_fds, err);
         if (rc)
             return rc;
-        if (got == 0)
+        if (came == 0)
             return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer closed the connection");
-        done += (size_t)got;
-        if (!in->has_begun)
-            in->end_ns = sh_clock_ns() + FRAME_NS;
-        in->has_begun = true;
+        *got = (size_t)came;
+        return SH_OK;
     }
-    return SH_OK;
 }
 
-static int read_frame(struct incoming *in, struct sh_buf *buf, struct sh_msg *out,
-                      struct sh_err *err)
+static size_t take_ahead(struct sh_wire_ahead *a, void *p, size_t n)
+{
+    size_t part = SH_MIN(n, a->to - a->from);
+
+    memcpy(p, a->bytes + a->from, part);
+    a->from += part;
+    return part;
+}
+
+static int read_exact(struct incoming *in, void *p, size_t n, struct sh_err *err)
+{
+    struct sh_wire_ahead *a = in->ahead;
+    size_t done = a ? take_ahead(a, p, n) : 0, got;
+    int rc = SH_OK;
+
+    in->has_begun |= done > 0;
+    while (!rc && done < n) {
+        char *to = (char *)p + done;
+
+        if (a && n - done <= sizeof(a->bytes)) {
+            rc = receive_some(in, a->bytes, sizeof(a->bytes), &a->to, err);
+            a->from = rc ? a->to : 0;
+            done += rc ? 0 : take_ahead(a, to, n - done);
+        } else {
+            rc = receive_some(in, to, n - done, &got, err);
+            done += rc ? 0 : got;
+        }
+        in->has_begun |= done > 0;
+    }
+    return rc;
+}
+
+bool sh_wire_has_ahead(const struct sh_wire_ahead *a)
+{
+    return a->from < a->to;
+}
+
+/* Descriptors come with the first byte of their frame: with what was read ahead those of a later
+ * one may be here. */
+static bool has_its_fds(const struct incoming *in, const struct sh_wire__header *h)
+{
+    return in->n_fds == h->n_fds ||
+           (in->n_fds > h->n_fds && in->ahead && sh_wire_has_ahead(in->ahead));
+}
+
+static int read_frame(struct incoming *in, struct sh_buf *buf, struct sh_wire__header *h,
+                      struct sh_msg *out, struct sh_err *err)
 {
     unsigned char raw[SH_WIRE__HEADER];
-    struct sh_wire__header h;
     char *payload;
     int rc;
 
     rc = read_exact(in, raw, sizeof(raw), err);
     if (!rc)
-        rc = sh_wire__header(raw, &h, err);
+        rc = sh_wire__header(raw, h, err);
     if (rc)
         return rc;
     sh_buf_reset(buf);
-    rc = sh_buf_reserve(buf, h.len, &payload, err);
+    rc = sh_buf_reserve(buf, h->len, &payload, err);
     if (!rc)
-        rc = read_exact(in, payload, h.len, err);
+        rc = read_exact(in, payload, h->len, err);
     if (rc)
         return rc;
-    buf->len = h.len;
-    if (in->n_fds != h.n_fds)
+    buf->len = h->len;
+    if (!has_its_fds(in, h))
         return SH_FAIL(err, SH_E_PROTO, "message %s announces %u descriptors but %zu came",
-                       sh_msg_name((enum sh_msg_type)h.type), h.n_fds, in->n_fds);
-    return sh_msg_decode(h.type, payload, h.len, out, err);
+                       sh_msg_name((enum sh_msg_type)h->type), h->n_fds, in->n_fds);
+    return sh_msg_decode(h->type, payload, h->len, out, err);
+}
+
+/* Reads a frame, and hands over its descriptors: the first of those that are there. */
+static int read_incoming(struct incoming *in, struct sh_buf *buf, struct sh_msg *out, int *fds,
+                         size_t *n_fds, struct sh_err *err)
+{
+    struct sh_wire__header h = {0};
+    int rc;
+
+    if (n_fds)
+        *n_fds = 0;
+    rc = read_frame(in, buf, &h, out, err);
+    if (!rc && h.n_fds > 0 && (!fds || !n_fds))
+        rc = SH_FAIL(err, SH_E_PROTO, "message %s must not carry descriptors",
+                     sh_msg_name(out->type));
+    if (rc) {
+        sh_wire__close_fds(in->fds, &in->n_fds);
+        return rc;
+    }
+    if (fds && n_fds) {
+        memcpy(fds, in->fds, h.n_fds * sizeof(int));
+        *n_fds = h.n_fds;
+    }
+    in->n_fds -= h.n_fds;
+    memmove(in->fds, in->fds + h.n_fds, in->n_fds * sizeof(int));
+    return SH_OK;
 }
 
 int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
@@ -141,23 +216,21 @@ int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct
 {
     struct incoming in = {.fd = fd,
                           .end_ns = timeout_ms < 0 ? NO_LIMIT : sh_clock_ns() + SH_MS(timeout_ms)};
+
+    return read_incoming(&in, buf, out, fds, n_fds, err);
+}
+
+int sh_wire_read_ahead(int fd, struct sh_wire_ahead *a, struct sh_buf *buf, struct sh_msg *out,
+                       int *fds, size_t *n_fds, struct sh_err *err)
+{
+    struct incoming in = {.fd = fd, .ahead = a, .end_ns = NO_LIMIT, .n_fds = a->n_fds};
     int rc;
 
-    if (n_fds)
-        *n_fds = 0;
-    rc = read_frame(&in, buf, out, err);
-    if (!rc && in.n_fds > 0 && (!fds || !n_fds))
-        rc = SH_FAIL(err, SH_E_PROTO, "message %s must not carry descriptors",
-                     sh_msg_name(out->type));
-    if (rc) {
-        sh_wire__close_fds(in.fds, &in.n_fds);
-        return rc;
-    }
-    if (fds && n_fds) {
-        memcpy(fds, in.fds, in.n_fds * sizeof(int));
-        *n_fds = in.n_fds;
-    }
-    return SH_OK;
+    memcpy(in.fds, a->fds, a->n_fds * sizeof(int));
+    rc = read_incoming(&in, buf, out, fds, n_fds, err);
+    a->n_fds = in.n_fds;
+    memcpy(a->fds, in.fds, in.n_fds * sizeof(int));
+    return rc;
 }
 
 static int write_frame(int fd, const struct sh_buf *b, const int *fds, size_t n_fds,

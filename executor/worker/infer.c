@@ -379,8 +379,8 @@ static uint32_t size_for(const struct wk_model *m, uint32_t batch)
  * message goes before; what is left to prepare waits for the next run here. What fails would fail
  * each time, after a while that the worker is then not free for others: it is tried again when the
  * model is loaded anew. Fails with SH_E_DEVLOST alone. */
-static int prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run *run,
-                         struct sh_err *err)
+static int prepare_again(const struct worker *w, struct wk_model *m, uint32_t i,
+                         const struct msg_wk_run *run, struct sh_err *err)
 {
     const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
     uint32_t from = 0, groups = 0;
@@ -397,7 +397,7 @@ static int prepare_again(struct wk_model *m, uint32_t i, const struct msg_wk_run
     }
     if (!places_again(&m->places[i], &b, groups) || n_groups(run) > PLACES_MAX_GROUPS)
         return SH_OK;
-    for (size_t k = 0; !rc && k < n_groups(run) && !sh_wire_has_input(WORKER_FD); k++) {
+    for (size_t k = 0; !rc && k < n_groups(run) && !worker_has_input(w, 0); k++) {
         const uint32_t to = group_end(m->program[i], run, k);
 
         if (from < to)
@@ -517,6 +517,6 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (m->memory != MSG_RUN_ARENA)
         HOOK_TELL(w->hooks, end_run, w, m);
     else if (runs && !rc)
-        rc = prepare_again(model, i, m, &why);
+        rc = prepare_again(w, model, i, m, &why);
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

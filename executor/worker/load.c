@@ -217,7 +217,7 @@ static int lend_memory(struct worker *w, const struct wk_model *m, const struct 
 {
     int rc = SH_OK;
 
-    if (!sh_wire_has_input(WORKER_FD)) { /* who comes next waits for the next one alone */
+    if (!worker_has_input(w, 0)) { /* who comes next waits for the next one alone */
         end_piece(w);
         begin_piece(w);
         return SH_OK;

@@ -204,7 +204,7 @@ static void worker_fini(struct worker *w)
  * often the same, and the change costs what it may then spare. */
 static int let_task_go(struct worker *w, struct sh_err *err)
 {
-    if (!w->has_task || sh_wire_has_input_within(WORKER_FD, LET_GO_MS))
+    if (!w->has_task || worker_has_input(w, LET_GO_MS))
         return SH_OK;
     w->has_task = false;
     return dev_task(w->dev, NULL, 0, err);
@@ -232,7 +232,7 @@ static int serve_msgs(struct worker *w, struct sh_buf *buf, struct sh_err *err)
     int fds[SH_WIRE_MAX_FDS];
     size_t n_fds = SH_WIRE_MAX_FDS;
     struct sh_msg m;
-    int rc = sh_wire_read_blocking(WORKER_FD, -1, buf, &m, fds, &n_fds, err);
+    int rc = sh_wire_read_ahead(WORKER_FD, &w->ahead, buf, &m, fds, &n_fds, err);
 
     if (rc)
         return rc;
@@ -250,7 +250,7 @@ void worker_serve_waiting(struct worker *w)
     int rc = w->end.rc;
 
     w->is_loading = true;
-    while (!rc && sh_wire_has_input(WORKER_FD))
+    while (!rc && worker_has_input(w, 0))
         rc = serve_msgs(w, &w->between, &w->end);
     w->is_loading = false;
     if (!rc && w->has_task) /* what is loaded is not that task's */
@@ -274,7 +274,8 @@ int worker_main(const struct worker_hooks *hooks)
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     while (!rc) {
-        sh_wire_busy_poll(WORKER_FD, w.busy_poll_ns);
+        if (!sh_wire_has_ahead(&w.ahead))
+            sh_wire_busy_poll(WORKER_FD, w.busy_poll_ns);
         rc = let_task_go(&w, &err);
         if (!rc)
             rc = serve_msgs(&w, &buf, &err);

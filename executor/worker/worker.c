@@ -10,6 +10,11 @@ int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t
     return sh_wire_write_blocking(WORKER_FD, m, fds, n_fds, err);
 }
 
+bool worker_has_input(const struct worker *w, int ms)
+{
+    return sh_wire_has_ahead(&w->ahead) || sh_wire_has_input_within(WORKER_FD, ms);
+}
+
 int worker_settle(struct worker *w, struct sh_err *why)
 {
     struct sh_err late = {0};

@@ -13,6 +13,7 @@
 #include "common/msg.h"
 #include "common/safetensors.h"
 #include "common/shm.h"
+#include "common/wire.h"
 #include "executor/pool/worker_ctl.h"
 #include "executor/worker/places.h"
 #include "runtime/device/dev.h"
@@ -108,9 +109,12 @@ struct worker {
     bool is_loading;        /* worker_serve_waiting() */
     struct sh_err end;      /* failure there that ends the process */
     struct sh_buf between;  /* for the messages read there */
+    struct sh_wire_ahead ahead;
 };
 
 int worker_main(const struct worker_hooks *hooks); /* serve.c; returns the exit status */
+/* Is there a message, or within ms? */
+bool worker_has_input(const struct worker *w, int ms);
 int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
                 struct sh_err *err);
 /* Waits for the device, also after a failure (why->rc): once that is answered, the memory in use
