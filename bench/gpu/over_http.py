@@ -7,7 +7,8 @@ is the client's latency less what the executor says that it took (Server-Timing)
 on the device counts the copy that began before the request had come as HTTP's. The client is a
 socket; now and then it is Python's http.client, which itself takes a quarter of a millisecond more.
 Then a request whose body comes slowly: when the copy of the weights starts, and when the body ends.
---models: the first one also trains.
+--models: the first one also trains. With --uint8 models of pictures are also asked with bytes, which
+the device normalises (docs/models.md), and the answers held against those to the client's floats.
 """
 import http.client
 import json
@@ -20,13 +21,16 @@ import time
 
 import numpy as np
 
-from lab import (CLASSES, DEVICE, OPTIMIZER, POOL, SGD, TRAIN_BATCH, dataset, keep_tune,
+from lab import (CLASSES, DEVICE, IMAGE, OPTIMIZER, POOL, SGD, TRAIN_BATCH, dataset, keep_tune,
                  lend_tune, onnx, tensors, train_precision)
+from onnx_bytes import message
 from system import BIN, LAB, System
 import part
 from rows import p99, row
 
-DATATYPE = {"float32": "FP32", "int64": "INT64"}
+DATATYPE = {"float32": "FP32", "int64": "INT64", "uint8": "UINT8"}
+METADATA = 14  # field of ModelProto
+MEAN, STD = 0.45, 0.225  # of all channels
 PIECES, PIECE_S = 10, 0.02
 AT_ONCE = 8 << 10  # bytes: before a body so small has come, the scheduler is told nothing
 LIBRARY_EVERY = 4
@@ -87,9 +91,24 @@ def train(s, key, model, case):
 
 # ---------------------------------------------------------------- the client
 
-def binary(key, model, batch):
+def pictures(model, batch):
+    """Bytes, height and width first, and what a client makes of them."""
+    channels, height, width = IMAGE[model]
+    x = np.random.default_rng(2).integers(0, 256, (batch, height, width, channels), np.uint8)
+    floats = (x.astype(np.float32) / np.float32(255) - np.float32(MEAN)) / np.float32(STD)
+    return {"x": x}, {"x": np.ascontiguousarray(floats.transpose(0, 3, 1, 2))}
+
+
+def of_bytes(model):
+    """The model's file, which declares that its input is bytes."""
+    with open(onnx(model), "rb") as f:
+        return f.read() + message((METADATA, message(
+            (1, "shunt.preprocess"), (2, json.dumps({"x": {"mean": MEAN, "std": STD}})))))
+
+
+def binary(key, model, batch, arrays=None):
     """Headers and body of a request with binary tensors."""
-    arrays = tensors(model, batch)
+    arrays = arrays or tensors(model, batch)
     head = {"inputs": [{"name": k, "datatype": DATATYPE[a.dtype.name], "shape": list(a.shape),
                         "parameters": {"binary_data_size": a.nbytes}}
                        for k, a in arrays.items()],
@@ -104,9 +123,9 @@ def binary(key, model, batch):
 class Request:
     """The bytes of a request, and two connections."""
 
-    def __init__(self, port, key, model, batch):
-        self.headers, self.body = binary(key, model, batch)
-        self.path, self.port = "/v2/models/%s/infer" % model, port
+    def __init__(self, port, key, model, batch, name=None, arrays=None):
+        self.headers, self.body = binary(key, model, batch, arrays)
+        self.path, self.port = "/v2/models/%s/infer" % (name or model), port
         self.out_bytes = CLASSES[model] * 4 * batch
         self.head = "\r\n".join(["POST %s HTTP/1.1" % self.path, "Host: 127.0.0.1:%d" % port,
                                  *("%s: %s" % kv for kv in self.headers.items()), "", ""]).encode()
@@ -210,6 +229,27 @@ def compare(case, request, args):
                   [ms - stages["total"] for ms, stages in runs_of])
 
 
+def answers(request):
+    """What the socket gets for it."""
+    request.sock.sendall(request.head + request.body)
+    return np.frombuffer(request.receive(request.sock)[1][-request.out_bytes:], np.float32)
+
+
+def as_bytes(of, model, s, key, args):
+    """The same model asked with bytes and, for what is right, with the floats that they stand for."""
+    s.push(key, model + "-bytes", of_bytes(model), max_batch=of["batch"], precision=of["precision"])
+    x, floats = pictures(model, args.batch)
+    request = Request(s.port, key, model, args.batch, model + "-bytes", x)
+    other = Request(s.port, key, model, args.batch, arrays=floats)
+    yield from compare({**of, "input": "uint8"}, request, args)
+    got, want = answers(request), answers(other)
+    yield {"check": "%s %s answers bytes as it answers floats" % (model, of["precision"]),
+           "ok": bool(np.allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())),
+           "same_bits": bool((got == want).all()), "apart": float(np.abs(got - want).max())}
+    request.close()
+    other.close()
+
+
 def slowly(case, request, s, args):
     got = []
     for _ in range(args.slow_runs):
@@ -237,6 +277,8 @@ def measure(case, args):
             if case["cold"] and len(request.body) > AT_ONCE:
                 yield from slowly(of, request, s, args)
             request.close()
+            if args.uint8 and m in IMAGE:
+                yield from as_bytes(of, m, s, key, args)
 
 
 def main():
@@ -244,6 +286,7 @@ def main():
     p.set_defaults(models=["resnet152", "bert-base"])
     p.add_argument("--rest-ms", type=float, default=30,
                    help="between two requests: training goes on, and the client's core sleeps")
+    p.add_argument("--uint8", action="store_true", help="also send pictures as bytes")
     p.add_argument("--slow-runs", type=int, default=5, help="with a body that comes slowly")
     args = p.parse_args()
     return part.collect(args, "http", "shunt", lambda case: measure(case, args),
