@@ -170,6 +170,10 @@ int reader_pixels(struct reader *r)
         rc = sh_preprocess_read(j, p, &n, r->err);
     for (size_t i = 0; i < n && !rc; i++)
         rc = make_pixels(r, &p[i]);
+    if (!rc && n > 0)
+        rc = graph__sort(r->g, r->err);
+    if (!rc && n > 0)
+        rc = graph__validate(r->g, r->err);
     if (!rc && n > 0 && !(r->g->preprocess = sh_preprocess_json(p, n)))
         rc = SH_FAIL(r->err, SH_E_NOMEM, "could not allocate what is declared");
     json_decref(j);

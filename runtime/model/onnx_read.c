@@ -650,8 +650,6 @@ static int read_model(struct reader *r, const char *path, bool beside)
     if (!rc)
         rc = read_graph_outputs(r);
     if (!rc)
-        rc = reader_pixels(r);
-    if (!rc)
         rc = graph__sort(r->g, r->err);
     if (!rc)
         rc = graph__validate(r->g, r->err);
@@ -661,7 +659,9 @@ static int read_model(struct reader *r, const char *path, bool beside)
         rc = graph__find_padding(r->g, r->err);
     if (!rc)
         rc = graph__find_masked(r->g, r->err);
-    return rc ? rc : graph__find_hits(r->g, r->err);
+    if (!rc)
+        rc = graph__find_hits(r->g, r->err);
+    return rc ? rc : reader_pixels(r);
 }
 
 int onnx_read_list(const char *path, bool beside, struct graph **out, char **list,

@@ -100,7 +100,8 @@ bool reader_in_branch(const struct reader *r); /* onnx_read.c */
 /* Notes what the exporter wrote beside a Gather. */
 int reader_padding(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n);
 
-/* ---- inputs that are bytes (onnx_pixels.c), when all nodes are there */
+/* ---- inputs that are bytes (onnx_pixels.c), when all else is known of the graph: what its rules
+ * see is the file */
 int reader_pixels(struct reader *r);
 
 /* ---- what the order of initializers says (onnx_state.c) */

@@ -181,6 +181,14 @@ static void add_io(struct file *f, unsigned field, const char *name, int type, i
     put_msg(&f->graph, field, &f->msg);
 }
 
+/* Behind the file, as metadata. */
+static void declare(struct file *f, const char *text)
+{
+    put_text(&f->sub, 1, SH_EXTERNAL_PREPROCESS);
+    put_text(&f->sub, 2, text);
+    put_msg(&f->msg, 14, &f->sub);
+}
+
 /* y = -x; what is declared, NULL: nothing. The whole file is in f->msg then. */
 static void negated(struct file *f, int type, int rank, const int64_t *dims, const char *declared)
 {
@@ -189,11 +197,8 @@ static void negated(struct file *f, int type, int rank, const int64_t *dims, con
     add_io(f, OUTPUT, "y", type, rank, dims);
     file_node(f, "", "Neg", "x", "y");
     file_end(f);
-    if (!declared)
-        return;
-    put_text(&f->sub, 1, SH_EXTERNAL_PREPROCESS);
-    put_text(&f->sub, 2, declared);
-    put_msg(&f->msg, 14, &f->sub);
+    if (declared)
+        declare(f, declared);
 }
 
 static int read_negated(int type, int rank, const int64_t *dims, const char *declared,
@@ -371,6 +376,39 @@ static void what_does_not_fit_the_model_is_refused(void **state)
     }
 }
 
+/* (x - m) / s: of the data, and not to be learned, whoever makes x. */
+static void what_the_model_standardises_by_stays_fixed(void **state)
+{
+    static const int64_t DIMS[] = {-1, 3, 5, 4};
+    static const float M[] = {1, 2, 3, 4}, S[] = {0.5f, 2, 4, 8};
+    (void)state;
+
+    for (int declares = 0; declares < 2; declares++) {
+        char path[PATH_BYTES];
+        struct graph *g = NULL;
+        struct sh_err err = {0};
+        struct file f;
+
+        file_init(&f);
+        add_io(&f, INPUT, "x", FLOAT, 4, DIMS);
+        add_io(&f, OUTPUT, "y", FLOAT, 4, DIMS);
+        file_tensor(&f, "m", FLOAT, 4, M, sizeof(M));
+        file_tensor(&f, "s", FLOAT, 4, S, sizeof(S));
+        file_node(&f, "", "Sub", "x m", "d");
+        file_node(&f, "", "Div", "d s", "y");
+        file_end(&f);
+        if (declares)
+            declare(&f, "{\"x\": \"unit\"}");
+        sh_test_write_file(path_of("made.onnx", path), f.msg.data, f.msg.len);
+        assert_ok_err(onnx_read_list(path, true, &g, NULL, &err), &err);
+        assert_int_equal(g->values[g->inputs[0]].dtype, declares ? SH_U8 : SH_F32);
+        assert_false(g->values[graph_find(g, "m")].is_param);
+        assert_false(g->values[graph_find(g, "s")].is_param);
+        file_fini(&f);
+        graph_free(g);
+    }
+}
+
 /* ---------------------------------------------------------------- where it is kept */
 
 static void a_package_and_a_trained_file_keep_it(void **state)
@@ -503,6 +541,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_model_of_half_precision_is_as_good, setup, teardown),
         cmocka_unit_test_setup_teardown(sizes_may_stay_open, setup, teardown),
         cmocka_unit_test_setup_teardown(what_does_not_fit_the_model_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_the_model_standardises_by_stays_fixed, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_package_and_a_trained_file_keep_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_push_says_it_behind_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_beside_the_model_says_it_too, setup, teardown),
