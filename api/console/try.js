@@ -21,12 +21,14 @@ function example(inputs) {
   })};
 }
 
+const ANY_SIDE = 224; // pixels, where the model takes any
+
 // {height, width, channels, last}: how an image goes into the tensor; null: it is no image.
 function imageForm(t) {
-  const s = oneOf(t.shape);
+  const s = t.shape, side = n => n > 0 ? n : ANY_SIDE;
   if (s.length !== 4 || !["FP32", "UINT8"].includes(t.datatype)) return null;
-  if ([1, 3].includes(s[1])) return {channels: s[1], height: s[2], width: s[3], last: false};
-  if ([1, 3].includes(s[3])) return {channels: s[3], height: s[1], width: s[2], last: true};
+  if ([1, 3].includes(s[1])) return {channels: s[1], height: side(s[2]), width: side(s[3]), last: false};
+  if ([1, 3].includes(s[3])) return {channels: s[3], height: side(s[1]), width: side(s[2]), last: true};
   return null;
 }
 

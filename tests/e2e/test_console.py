@@ -21,6 +21,7 @@ sys.path.insert(0, HERE)
 import packages  # noqa: E402
 packages.enter(__file__)
 import axe_core_python  # noqa: E402
+import onnx_bytes as onnx  # noqa: E402
 from browser import Browser, program  # noqa: E402
 from system import DIGITS, Story, System, until, zoo  # noqa: E402
 
@@ -239,6 +240,21 @@ class Console(Story):
         self.b.fill("textarea", "{\"inputs\": [" + EVIL)
         self.b.click("button", "Send JSON")
         self.b.until("document.querySelector('[role=alert]')")
+
+    def test_an_image_goes_as_bytes_to_a_model_of_any_size(self):
+        self.sign_in(self.key)
+        declared = onnx.message((14, onnx.message((1, "shunt.preprocess"), (2, '{"x": "imagenet"}'))))
+        self.s.push(self.key, "bytes", declared + onnx.model(
+            [onnx.node("GlobalAveragePool", ["x"], ["mean"]), onnx.node("Flatten", ["mean"], ["y"])],
+            [onnx.value("x", ["N", 3, "h", "w"])], [onnx.value("y", ["N", 3])]))
+        self.addCleanup(self.s.call, "DELETE", "/api/v1/models/bytes", key=self.key)
+        self.page("try/bytes", self.shows("x UINT8 [-1, -1, -1, 3]"))
+        path = os.path.join(self.s.dir, "any.png")
+        png(path, 64)
+        self.b.files("input[type=file]", path)
+        self.b.click("button", "Send the image")
+        self.b.until(self.shows("Answered in"))
+        self.b.until("document.querySelectorAll('svg.chart rect.bar').length == 3")
 
     def test_who_has_a_gpu_and_what_switches_cost(self):
         job = self.s.submit(self.key, model="digits", dataset="digits-data", spec={"epochs": 100000},
