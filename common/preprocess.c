@@ -246,33 +246,50 @@ static json_t *typed_words(char *words)
     return j;
 }
 
+/* One word, which stays as it is. NULL: it is not of the form, or the input has one. */
+static json_t *read_typed_word(const char *word, const json_t *known, char **input)
+{
+    char *eq;
+
+    *input = strdup(word);
+    eq = *input ? strrchr(*input, '=') : NULL;
+    if (!eq || eq == *input)
+        return NULL;
+    *eq = '\0';
+    return json_object_get(known, *input) ? NULL : typed_words(eq + 1);
+}
+
+static int add_typed_word(json_t *to, const char *word, struct sh_err *err)
+{
+    char *input = NULL;
+    json_t *j = read_typed_word(word, to, &input);
+    int rc = SH_OK;
+
+    if (!j || json_object_set_new(to, input, j))
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "\"%.60s\" is not INPUT=PRESET or INPUT=PRESET,LAYOUT, each input once; "
+                     "presets are %s",
+                     word, PRESET_NAMES);
+    free(input);
+    return rc;
+}
+
 int sh_preprocess_typed(const char *text, json_t **out, struct sh_err *err)
 {
-    char *copy, *rest, *one;
+    static const char BLANKS[] = " \t\n";
+    char *copy, *rest, *word;
     int rc = SH_OK;
 
     *out = NULL;
-    if (text[strspn(text, " \t\n")] == '{')
+    if (text[strspn(text, BLANKS)] == '{')
         return sh_json_parse(text, strlen(text), SH_PREPROCESS_TEXT, out, err);
     rest = copy = strdup(text);
     *out = copy ? json_object() : NULL;
     if (!*out)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate what is declared");
-    while (!rc && (one = strsep(&rest, " "))) {
-        char *eq = strrchr(one, '=');
-        json_t *j = eq && eq > one ? typed_words(eq + 1) : NULL;
-
-        if (!one[0])
-            continue;
-        if (j)
-            *eq = '\0';
-        if (!j || json_object_get(*out, one) || json_object_set(*out, one, j))
-            rc = SH_FAIL(err, SH_E_INVALID,
-                         "\"%.60s\" is not INPUT=PRESET or INPUT=PRESET,LAYOUT, each input once; "
-                         "presets are %s",
-                         one, PRESET_NAMES);
-        json_decref(j);
-    }
+    while (!rc && (word = strsep(&rest, BLANKS)))
+        if (word[0])
+            rc = add_typed_word(*out, word, err);
     free(copy);
     if (rc) {
         json_decref(*out);

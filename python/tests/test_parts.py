@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -535,6 +536,17 @@ class Misbehaving(unittest.TestCase):
             with self.assertRaises(shunt.Unsupported):
                 c.datasets.push("d", {"x": np.zeros(3)})
             self.assertEqual(s.seen[-1][0], "DELETE")
+
+    def test_what_a_file_declares_can_be_taken_back(self):
+        path = os.path.join(tempfile.mkdtemp(), "m.onnx")
+        self.addCleanup(shutil.rmtree, os.path.dirname(path))
+        with open(path, "wb") as f:
+            f.write(field(7, b""))
+        for said in (None, {}):
+            with server((201, {}, b"{}"), (201, {}, b'{"version": 1}')) as (c, s):
+                c.models.push("m", path, preprocess=said, wait=False)
+                want = b"" if said is None else _onnx.metadata("shunt.preprocess", "{}")
+                self.assertEqual([x[3] for x in s.seen if x[0] == "PUT"], [field(7, b"") + want])
 
     def test_names_that_are_no_part_of_a_path(self):
         with server() as (c, s):

@@ -208,6 +208,8 @@ static int bind_declared(Onnx__ModelProto *m, const struct onnx_source *s, struc
     if (bytes > SH_PREPROCESS_TEXT)
         return SH_FAIL(err, SH_E_TOOBIG, SH_EXTERNAL_PREPROCESS_FILE " has more than %u bytes",
                        SH_PREPROCESS_TEXT);
+    if (bytes == 0 || memchr(data, '\0', bytes))
+        return SH_FAIL(err, SH_E_INVALID, SH_EXTERNAL_PREPROCESS_FILE " is empty, or has a byte 0");
     more = realloc(m->metadata_props, (m->n_metadata_props + 1) * sizeof(*more));
     if (more)
         m->metadata_props = more;

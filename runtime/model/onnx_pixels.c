@@ -155,6 +155,15 @@ static int make_pixels(struct reader *r, const struct sh_preprocess *p)
     return rc;
 }
 
+/* *out: OWNED. */
+static int parse_declared(const struct reader *r, const char *text, json_t **out)
+{
+    struct sh_err why = {0};
+    int rc = sh_json_parse(text, strlen(text), SH_PREPROCESS_TEXT, out, &why);
+
+    return rc ? SH_FAIL(r->err, rc, "\"preprocess\": %s", why.msg) : SH_OK;
+}
+
 int reader_pixels(struct reader *r)
 {
     const char *text = onnx_told(r->model, SH_EXTERNAL_PREPROCESS);
@@ -165,7 +174,7 @@ int reader_pixels(struct reader *r)
 
     if (!text[0])
         return SH_OK;
-    rc = sh_json_parse(text, strlen(text), SH_PREPROCESS_TEXT, &j, r->err);
+    rc = parse_declared(r, text, &j);
     if (!rc)
         rc = sh_preprocess_read(j, p, &n, r->err);
     for (size_t i = 0; i < n && !rc; i++)

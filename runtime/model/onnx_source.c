@@ -357,6 +357,24 @@ static bool is_it(const char *location, size_t n, void *arg)
     return !s->found;
 }
 
+/* Beside another folder than the model's: its version would take floats. */
+static int refuse_loose_declared(const struct onnx_source *s, struct sh_err *err)
+{
+    for (size_t i = 0; i < s->n_files; i++) {
+        const char *name = s->files[i].name, *slash = strrchr(name, '/');
+        const size_t n = slash ? (size_t)(slash + 1 - name) : 0;
+        char clean[128];
+
+        if (strcmp(name + n, SH_EXTERNAL_PREPROCESS_FILE) == 0 &&
+            (n != strlen(s->prefix) || strncmp(name, s->prefix, n) != 0))
+            return SH_FAIL(err, SH_E_INVALID,
+                           "the tar file of the model has \"%s\", from which nothing is taken: "
+                           "what is declared of inputs lies beside the model",
+                           graph__clean(name, clean, sizeof(clean)));
+    }
+    return SH_OK;
+}
+
 int onnx_source_refuse_loose(const struct onnx_source *s, const char *weights, struct sh_err *err)
 {
     const size_t n = s->prefix ? strlen(s->prefix) : 0;
@@ -377,7 +395,7 @@ int onnx_source_refuse_loose(const struct onnx_source *s, const char *weights, s
                            "tensor names it; weights by name lie beside the model in \"%s\"",
                            graph__clean(name, clean, sizeof(clean)), weights);
     }
-    return SH_OK;
+    return s->prefix ? refuse_loose_declared(s, err) : SH_OK;
 }
 
 /* The number of the file of that name, which is in s->files then. */

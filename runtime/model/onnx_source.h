@@ -29,7 +29,7 @@ const uint8_t *onnx_source_model(const struct onnx_source *s, size_t *bytes);
 bool onnx_source_packed(const struct onnx_source *s, const char *name, const uint8_t **data,
                         size_t *bytes);
 /* Fails: SH_E_INVALID: the tar file has a safetensors file that nothing uses: no tensor names it,
- * and it is not called `weights`. */
+ * and it is not called `weights`; or SH_EXTERNAL_PREPROCESS_FILE, not beside the model. */
 int onnx_source_refuse_loose(const struct onnx_source *s, const char *weights, struct sh_err *err);
 /* Bytes [offset, offset + length) of the file that a tensor names; BORROWED until s is closed,
  * unaligned. length < 0: to the end. No more is taken from a file than it has: overlapping tensors

@@ -130,6 +130,7 @@ static void people_type_less(void **state)
         {" a=unit  b=nchw,signed", "{\"a\":{\"preset\":\"unit\"},"
                                    "\"b\":{\"layout\":\"NCHW\",\"preset\":\"signed\"}}"},
         {"a=b=NHWC", "{\"a=b\":{\"layout\":\"NHWC\"}}"},
+        {"a=unit\n\tb=unit\n", "{\"a\":{\"preset\":\"unit\"},\"b\":{\"preset\":\"unit\"}}"},
         {" {\"x\": {\"std\": 2}}", "{\"x\":{\"std\":2}}"},
         {"imagenet", NULL},
         {"image=", NULL},
@@ -152,6 +153,25 @@ static void people_type_less(void **state)
         }
         free(text);
         json_decref(j);
+    }
+}
+
+/* All of it, or it would be of the form that is asked for. */
+static void what_is_typed_wrong_is_quoted(void **state)
+{
+    static const char *const WRONG[] = {"image=unit,signed", "b=unit,NHWC,NCHW", "image=unit,"};
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(WRONG); i++) {
+        struct sh_err err = {0};
+        char text[64], says[64];
+        json_t *j;
+
+        snprintf(text, sizeof(text), "a=unit %s", WRONG[i]);
+        snprintf(says, sizeof(says), "\"%s\" is not INPUT=PRESET", WRONG[i]);
+        assert_int_equal(sh_preprocess_typed(text, &j, &err), SH_E_INVALID);
+        if (!strstr(err.msg, says))
+            fail_msg("%s: \"%s\"", WRONG[i], err.msg);
     }
 }
 
@@ -361,7 +381,7 @@ static void what_does_not_fit_the_model_is_refused(void **state)
          {-1, 1, 5, 7}},
         {"{\"x\": {\"std\": [1, 2]}}", "\"std\" of \"x\" has 2 numbers", FLOAT, 4, {-1, 3, 5, 7}},
         {"{\"x\": {\"std\": 0}}", "\"std\" of \"x\" must be numbers", FLOAT, 4, {-1, 3, 5, 7}},
-        {"no JSON", "", FLOAT, 4, {-1, 3, 5, 7}},
+        {"no JSON", "\"preprocess\": the JSON text is wrong", FLOAT, 4, {-1, 3, 5, 7}},
     };
     (void)state;
 
@@ -470,38 +490,78 @@ static void a_push_says_it_behind_the_file(void **state)
     read_and_check(sent, DIMS); /* what is said last counts */
 }
 
-static void a_file_beside_the_model_says_it_too(void **state)
+/* A model and a file in a tar file. */
+static void write_tar(const char *path, const char *name, const char *text, size_t bytes)
 {
-    static const int64_t DIMS[] = {-1, 3, 5, 7}, SENT[] = {-1, 5, 7, 3};
-    static const char DECLARED[] = "{\"x\": {\"mean\": [1, 2, 3]}}\n";
+    static const int64_t DIMS[] = {-1, 3, 5, 7};
     static const char ZEROS[USTAR_BLOCK] = {0};
-    const struct sh_st_tensor other = {
-        .name = "other", .dtype = SH_F32, .rank = 1, .dims = {1}, .data = "abcd", .bytes = 4};
-    char path[PATH_BYTES], st[PATH_BYTES], out[PATH_BYTES], block[USTAR_BLOCK];
+    char block[USTAR_BLOCK];
     struct sh_err err = {0};
     struct sh_buf tar;
     struct file f;
-    (void)state;
 
     negated(&f, FLOAT, 4, DIMS, NULL);
     sh_buf_init(&tar, 1 << 20);
     for (int i = 0; i < 2; i++) {
-        const size_t n = i ? sizeof(DECLARED) - 1 : f.msg.len;
+        const size_t n = i ? bytes : f.msg.len;
 
-        assert_ok(ustar_write(i ? SH_EXTERNAL_PREPROCESS_FILE : "model.onnx", n, 0, block, &err));
+        assert_ok(ustar_write(i ? name : "net/model.onnx", n, 0, block, &err));
         assert_ok(sh_buf_append(&tar, block, sizeof(block), NULL));
-        assert_ok(sh_buf_append(&tar, i ? DECLARED : f.msg.data, n, NULL));
+        assert_ok(sh_buf_append(&tar, i ? text : f.msg.data, n, NULL));
         assert_ok(sh_buf_append(&tar, ZEROS, ustar_padded(n) - n, NULL));
     }
     assert_ok(sh_buf_append(&tar, ZEROS, sizeof(ZEROS), NULL));
     assert_ok(sh_buf_append(&tar, ZEROS, sizeof(ZEROS), NULL));
-    sh_test_write_file(path_of("m.tar", path), tar.data, tar.len);
+    sh_test_write_file(path, tar.data, tar.len);
     file_fini(&f);
     sh_buf_fini(&tar);
+}
+
+static void a_file_beside_the_model_says_it_too(void **state)
+{
+    static const int64_t SENT[] = {-1, 5, 7, 3};
+    static const char DECLARED[] = "{\"x\": {\"mean\": [1, 2, 3]}}\n";
+    const struct sh_st_tensor other = {
+        .name = "other", .dtype = SH_F32, .rank = 1, .dims = {1}, .data = "abcd", .bytes = 4};
+    char path[PATH_BYTES], st[PATH_BYTES], out[PATH_BYTES];
+    struct sh_err err = {0};
+    (void)state;
+
+    write_tar(path_of("m.tar", path), "net/" SH_EXTERNAL_PREPROCESS_FILE, DECLARED,
+              sizeof(DECLARED) - 1);
     read_and_check(path, SENT);
     assert_ok(sh_st_write(path_of("state", st), &other, 1, NULL, NULL));
     assert_ok_err(onnx_export(path, st, path_of("out.onnx", out), &err), &err);
     read_and_check(out, SENT); /* which is one file, without the other */
+}
+
+/* Else the version would take floats, and its first request would find that out. */
+static void a_file_that_says_nothing_is_refused(void **state)
+{
+    static const char CUT[] = "{\"x\": \"unit\"}\0{";
+    static const struct {
+        const char *name, *says;
+        size_t bytes;
+    } WRONG[] = {
+        {SH_EXTERNAL_PREPROCESS_FILE, "nothing is taken", 13},
+        {"net/more/" SH_EXTERNAL_PREPROCESS_FILE, "nothing is taken", 13},
+        {"net/" SH_EXTERNAL_PREPROCESS_FILE, "a byte 0", sizeof(CUT) - 1},
+        {"net/" SH_EXTERNAL_PREPROCESS_FILE, "is empty", 0},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(WRONG); i++) {
+        struct graph *g = NULL;
+        struct sh_err err = {0};
+        char path[PATH_BYTES];
+        int rc;
+
+        write_tar(path_of("m.tar", path), WRONG[i].name, CUT, WRONG[i].bytes);
+        rc = onnx_read_list(path, false, &g, NULL, &err);
+        if (rc != SH_E_INVALID || !strstr(err.msg, WRONG[i].says))
+            fail_msg("%s: %d \"%s\"", WRONG[i].name, rc, err.msg);
+        graph_free(g);
+    }
 }
 
 /* ---------------------------------------------------------------- an operator of ours */
@@ -537,6 +597,7 @@ int main(void)
         cmocka_unit_test(other_ranges_are_a_scale),
         cmocka_unit_test(a_wrong_declaration_is_refused),
         cmocka_unit_test(people_type_less),
+        cmocka_unit_test(what_is_typed_wrong_is_quoted),
         cmocka_unit_test_setup_teardown(an_input_becomes_bytes_in_either_layout, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_of_half_precision_is_as_good, setup, teardown),
         cmocka_unit_test_setup_teardown(sizes_may_stay_open, setup, teardown),
@@ -545,6 +606,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(a_package_and_a_trained_file_keep_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_push_says_it_behind_the_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_that_says_nothing_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_beside_the_model_says_it_too, setup, teardown),
         cmocka_unit_test_setup_teardown(no_file_may_misuse_the_operator, setup, teardown),
     };

@@ -41,8 +41,9 @@ class AsyncModels:
         """Uploads an ONNX file, and the files beside it that hold its weights, as the next version of a model,
         which is made if there is none. Answers with the version; with wait, once requests would be served.
         preprocess: inputs that requests bring as bytes (uint8), which the device normalises:
-        {"image": "imagenet"}, or {"image": {"layout": "NHWC", "scale": 1 / 255, "mean": [...], "std": [...]}}."""
-        said_of_inputs = metadata("shunt.preprocess", json.dumps(preprocess)) if preprocess else b""
+        {"image": "imagenet"}, or {"image": {"layout": "NHWC", "scale": 1 / 255, "mean": [...], "std": [...]}};
+        {} takes back what the file declares."""
+        said_of_inputs = metadata("shunt.preprocess", json.dumps(preprocess)) if preprocess is not None else b""
         body = payload(os.fspath(path), said_of_inputs)  # before anything is made: the file may be none
         try:
             await self._http.json("POST", "/api/v1/models", json={"name": checked(name, "model")})
