@@ -408,6 +408,8 @@ $(BUILD)/bench/pack: $(BUILD)/bench/pack.o $(device) $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS) -ldl
 $(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(replaces) $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/tier: $(BUILD)/bench/tier.o $(replaces) $(common)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS) -lm
 $(BUILD)/bench/pass: $(addprefix $(BUILD)/bench/,pass.o pass_jobs.o pass_leader.o) $(BUILD)/libsimulate.a $(BUILD)/libscheduler.a $(common)
 	$(Q)$(CC) $(LDFLAGS) $(CORE_WRAP) -Wl,--wrap=sched_submit -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/replay: $(call obj,bench/sim) $(BUILD)/tests/sim/profile.o $(BUILD)/libsimulate.a $(BUILD)/libscheduler.a $(common)
@@ -419,7 +421,7 @@ $(BUILD)/bench/arrivals: $(BUILD)/bench/arrivals.o
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 
-BENCHES := $(addprefix $(BUILD)/bench/,group pack residency pass replay wire arrivals http)
+BENCHES := $(addprefix $(BUILD)/bench/,group pack residency tier pass replay wire arrivals http)
 benches: $(BENCHES) ## the programs of all measurements
 	@:
 

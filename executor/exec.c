@@ -138,7 +138,7 @@ static int open_device(struct exec *x, struct sh_err *err)
                                    .copy_gb_per_s = x->conf->copy_gb_per_s,
                                    .copy_latency_us = x->conf->copy_latency_us,
                                    .n_lanes = TX_N_LANES};
-    struct residency_conf residency = {.max_images = (uint32_t)x->conf->max_versions,
+    struct residency_conf residency = {.max_images = 2 * (uint32_t)x->conf->max_versions,
                                        .n_chance = (uint32_t)x->conf->residency_chances,
                                        .n_costly = (uint32_t)x->conf->costly_chances,
                                        .second_share = (double)x->conf->second_percent / 100};
@@ -266,6 +266,7 @@ static int start_models(struct exec *x, struct sh_err *err)
                                   .max_all_shapes = x->conf->max_shapes,
                                   .renew_s = x->conf->keep_renew_s,
                                   .packs = packs,
+                                  .keep_packed_percent = (uint32_t)x->conf->keep_packed_percent,
                                   .hooks = x->hooks ? &x->hooks->models : NULL,
                                   .loop = x->loop,
                                   .link_keys = x->link_keys,

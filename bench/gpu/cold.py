@@ -3,8 +3,9 @@
 
 From the executor's dispatch to the result in host memory, beside what the copy of the weights alone
 takes (bytes over the link's measured rate) and what the model takes when it is resident and nothing
-else runs. The same with weights that are not packed, which must give the same bits. --timeline prints
-the events of one switch.
+else runs. The same with weights that are not packed, which must give the same bits, and with a packed
+copy of them on the device (from-packed), which needs no link: beside a ready run of the same model.
+--timeline prints the events of one switch.
 """
 import sys
 
@@ -13,10 +14,15 @@ import part
 from rows import row
 
 
-def measure(case, runs, log, packed=True):
+OPTIONS = {"cold": ["--pack-images=auto"],
+           "cold-unpacked": ["--pack-images=off"],
+           # What a run leaves is its packed copy alone.
+           "from-packed": ["--pack-images=on", "--keep-packed-percent=0"]}
+
+
+def measure(case, runs, log, what="cold"):
     model, precision = case["model"], case["precision"]
-    what = "cold" if packed else "cold-unpacked"
-    with Lab("--debug-cold", "--pack-images=" + ("auto" if packed else "off"), log=log) as lab:
+    with Lab("--debug-cold", *OPTIONS[what], log=log) as lab:
         lab.load(1, model, precision)
         for _ in range(5):
             lab.run(1)
@@ -48,9 +54,11 @@ def main():
         out, rows = measure(case, args.runs, log)
         if args.timeline:
             print_timeline(rows[0]["timeline_ms"])
-        same, plain = measure(case, args.runs, log, packed=False)
-        rows[0]["same_bits"] = out == same
-        return rows + plain
+        for what in ("cold-unpacked", "from-packed"):
+            same, more = measure(case, args.runs, log, what)
+            rows[0]["same_bits"] = rows[0].get("same_bits", True) and out == same
+            rows += more
+        return rows
     return part.collect(args, "cold", "shunt", one)
 
 

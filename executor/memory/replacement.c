@@ -12,6 +12,7 @@
  *                  always the next to leave them, the ring is both lists, one behind the other
  *                  (Levy and Lipman, "Virtual memory management in the VAX/VMS operating system")
  */
+#include "common/mem.h"
 #include "executor/memory/residency_int.h"
 
 #include <string.h>
@@ -110,6 +111,15 @@ void replacement__use(struct residency *r, uint32_t id)
     replacement__insert(r, id);
 }
 
+/* What it stands behind can go instead, which costs less and is larger. */
+static bool has_front(const struct residency *r, const struct image *im, uint32_t spare)
+{
+    const struct image *front = im->backs == RESIDENCY_NO_IMAGE ? NULL : &r->images[im->backs];
+
+    return front && front->held && !front->is_candidate && !front->pins && !front->is_sticky &&
+           im->backs != spare;
+}
+
 bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool only_over)
 {
     const uint32_t id = *at;
@@ -118,7 +128,7 @@ bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool o
     *at = im->next;
     if (hand_moves(r))
         r->hand = im->next;
-    if (im->pins || im->is_sticky || id == spare || im->is_candidate ||
+    if (im->pins || im->is_sticky || id == spare || im->is_candidate || has_front(r, im, spare) ||
         (only_over && !r->tenants[im->conf.tag].is_over))
         return false;
     if (hand_moves(r) && im->use) {
@@ -130,6 +140,94 @@ bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool o
         return false;
     im->is_candidate = true;
     return true;
+}
+
+/* ------------------------------------------------------------------ what is there twice */
+
+void residency_back(struct residency *r, uint32_t id, uint32_t by, double worth)
+{
+    if (r->images[id].backed_by != RESIDENCY_NO_IMAGE)
+        r->images[r->images[id].backed_by].backs = RESIDENCY_NO_IMAGE;
+    if (by != RESIDENCY_NO_IMAGE)
+        r->images[by].backs = id;
+    r->images[id].backed_by = by;
+    r->images[id].worth = worth;
+}
+
+uint64_t residency_demand(const struct residency *r, uint32_t id, int64_t now_ns)
+{
+    uint64_t blocks = 0;
+
+    for (uint32_t i = 0; i < r->n_images; i++) {
+        const struct image *im = &r->images[i];
+        const bool is_recent = im->last_use_ns && now_ns - im->last_use_ns <= RESIDENCY_RECENT_NS;
+
+        if (im->is_used && !im->conf.is_whole && (is_recent || i == id))
+            blocks += im->conf.unpacked_blocks ? im->conf.unpacked_blocks : im->conf.n_blocks;
+    }
+    return blocks;
+}
+
+bool replacement__is_backed(const struct residency *r, const struct image *im)
+{
+    const struct image *by = im->backed_by == RESIDENCY_NO_IMAGE ? NULL : &r->images[im->backed_by];
+
+    return by && by->held >= by->conf.n_blocks;
+}
+
+/* Since its last use, until the last use of any. */
+static double age_of(const struct residency *r, const struct image *im)
+{
+    return (double)(r->images[r->images[r->ends].older].last_use_ns - im->last_use_ns);
+}
+
+static bool may_leave(const struct residency *r, uint32_t id, uint32_t spare, bool only_over)
+{
+    const struct image *im = &r->images[id];
+
+    return im->in_ring && !im->pins && !im->is_sticky && id != spare && !im->is_candidate &&
+           (!only_over || r->tenants[im->conf.tag].is_over);
+}
+
+/* Of those that nothing stands behind; below 0: there is none. */
+static double greatest_age(const struct residency *r, uint32_t spare)
+{
+    for (uint32_t id = r->images[r->ends].newer; id != r->ends; id = r->images[id].newer)
+        if (may_leave(r, id, spare, false) && !replacement__is_backed(r, &r->images[id]))
+            return age_of(r, &r->images[id]);
+    return -1;
+}
+
+/* By demand that falls with age: what is lost with a backed image, over its bytes, is its worth
+ * over its age, and with another one 1 over its. */
+bool replacement__backed_first(struct residency *r, uint32_t *at, uint32_t spare, bool only_over)
+{
+    const double most = greatest_age(r, spare);
+    uint32_t id = *at == RESIDENCY_NO_IMAGE ? r->images[r->ends].newer : r->images[*at].newer;
+
+    for (; id != r->ends; id = r->images[id].newer) {
+        struct image *im = &r->images[id];
+
+        if (!may_leave(r, id, spare, only_over) || !replacement__is_backed(r, im) ||
+            age_of(r, im) < most * im->worth)
+            continue;
+        im->is_candidate = true;
+        *at = id;
+        return true;
+    }
+    return false;
+}
+
+uint32_t residency_distance(struct residency *r, uint32_t id)
+{
+    const uint64_t last = r->images[id].last_run;
+    uint64_t blocks = residency__needs(&r->images[id]);
+
+    for (uint32_t i = 0; last && i < r->n_images; i++)
+        if (r->images[i].is_used && r->images[i].last_run > last)
+            blocks += residency__needs(&r->images[i]);
+    r->images[id].last_run = ++r->n_runs;
+    return last ? (uint32_t)SH_MIN(blocks, (uint64_t)RESIDENCY_NEVER - 1) : RESIDENCY_NEVER;
 }
 
 void replacement__order_insert(struct residency *r, uint32_t id)

@@ -17,6 +17,7 @@
 #define NONE RESIDENCY_NO_IMAGE
 #define COST_EVICT_KEPT 64u
 #define COST_EVICT 16u
+#define COST_EVICT_BACKED 2u
 #define COST_MOVE 8u
 #define COST_SCRUB 1u
 
@@ -26,6 +27,7 @@ struct want {         /* what a search is for */
     uint32_t n, self; /* self: image whose own blocks count as free; NONE */
     uint32_t spare;   /* image that must stay; NONE */
     uint32_t tag;
+    bool packs;                          /* for a packed copy */
     bool may_evict, scrub_matters, high; /* high: prefer the far end of the arena */
 };
 
@@ -150,17 +152,10 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
         return rc;
     if (id == r->n_images)
         r->n_images++;
-    r->images[id] = (struct image){.conf = *im, .is_used = true};
+    r->images[id] = (struct image){.conf = *im, .is_used = true, .backed_by = NONE, .backs = NONE};
     replacement__order_insert(r, id);
     *id_out = id;
     return SH_OK;
-}
-
-static uint32_t needs(const struct image *im)
-{
-    const uint32_t unpacked = im->conf.unpacked_blocks;
-
-    return im->is_packed || !unpacked || im->held < unpacked ? im->conf.n_blocks : unpacked;
 }
 
 /* Of the blocks that leave it. */
@@ -169,12 +164,20 @@ static uint32_t left_tag(const struct image *im)
     return im->is_packed ? ARENA_FOREIGN : im->conf.tag;
 }
 
+/* A part of a packed copy is of no use, nor is one of what has such a copy: all is unpacked. */
+static bool leaves_whole(const struct residency *r, const struct image *im)
+{
+    return im->conf.is_whole || replacement__is_backed(r, im);
+}
+
 static void cut_image(struct residency *r, uint32_t id, uint32_t blocks, uint32_t tag)
 {
     struct image *im = &r->images[id];
 
     if (blocks >= im->held || im->pins)
         return;
+    if (leaves_whole(r, im) && blocks < residency__needs(im))
+        blocks = 0;
     /* Cannot fail: these blocks are the image's. */
     arena_give(r->arena, (struct arena_range){im->first + blocks, im->held - blocks}, tag, NULL);
     im->held = blocks;
@@ -197,6 +200,10 @@ void residency_remove(struct residency *r, uint32_t id)
     residency_truncate(r, id, 0);
     replacement__order_remove(r, id);
     r->images[id].is_used = false;
+    if (r->images[id].backs != NONE)
+        r->images[r->images[id].backs].backed_by = NONE;
+    if (r->images[id].backed_by != NONE)
+        r->images[r->images[id].backed_by].backs = NONE;
 }
 
 void residency_pin(struct residency *r, uint32_t id)
@@ -208,8 +215,8 @@ void residency_unpin(struct residency *r, uint32_t id)
 {
     struct image *im = &r->images[id];
 
-    if (im->pins && --im->pins == 0 && im->held > needs(im))
-        residency_truncate(r, id, needs(im));
+    if (im->pins && --im->pins == 0 && im->held > residency__needs(im))
+        residency_truncate(r, id, residency__needs(im));
 }
 
 uint32_t residency_pins(const struct residency *r, uint32_t id)
@@ -251,18 +258,6 @@ void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
     replacement__use(r, id);
 }
 
-uint32_t residency_distance(struct residency *r, uint32_t id)
-{
-    const uint64_t last = r->images[id].last_run;
-    uint64_t blocks = needs(&r->images[id]);
-
-    for (uint32_t i = 0; last && i < r->n_images; i++)
-        if (r->images[i].is_used && r->images[i].last_run > last)
-            blocks += needs(&r->images[i]);
-    r->images[id].last_run = ++r->n_runs;
-    return last ? (uint32_t)SH_MIN(blocks, (uint64_t)RESIDENCY_NEVER - 1) : RESIDENCY_NEVER;
-}
-
 uint32_t residency_held(const struct residency *r, uint32_t id)
 {
     return r->images[id].held;
@@ -270,7 +265,7 @@ uint32_t residency_held(const struct residency *r, uint32_t id)
 
 uint32_t residency_blocks(const struct residency *r, uint32_t id)
 {
-    return needs(&r->images[id]);
+    return residency__needs(&r->images[id]);
 }
 
 uint32_t residency_tag(const struct residency *r, uint32_t id)
@@ -449,15 +444,25 @@ static uint32_t had_from(const struct residency *r, const struct want *w, const 
     if (g->kind != ARENA_IMAGE)
         return end;
     im = &r->images[g->owner];
-    if (!im->is_candidate || im->pins)
+    if (!im->is_candidate || im->pins || (im->floor && leaves_whole(r, im)))
         return end;
     return SH_MIN(SH_MAX(im->first + im->floor, g->first), end);
 }
 
 /* What lies behind them costs no time when it is missing. */
-static uint32_t keep_of(const struct image *im)
+static uint32_t keep_of(const struct residency *r, const struct image *im)
 {
-    return im->is_costly || im->is_packed ? needs(im) : im->conf.keep_blocks;
+    if (replacement__is_backed(r, im))
+        return 0;
+    return im->conf.is_whole || im->is_costly || im->is_packed ? residency__needs(im)
+                                                               : im->conf.keep_blocks;
+}
+
+/* A packed copy goes to the far end where it can, whichever of those gives way: scattered, copies
+ * would stand between the pieces that others need. */
+static uint64_t evict_cost(const struct residency *r, const struct want *w, const struct image *im)
+{
+    return !replacement__is_backed(r, im) ? COST_EVICT : w->packs ? 0 : COST_EVICT_BACKED;
 }
 
 /* What taking the blocks of segment g from `from` to the end of the window costs. The blocks of a
@@ -477,10 +482,10 @@ static uint64_t seg_cost(const struct residency *r, const struct want *w, const 
     if (g->owner == w->self)
         return 0;
     im = &r->images[g->owner];
-    lo = from - im->first;
+    lo = leaves_whole(r, im) ? 0 : from - im->first;
     end = to == window_end ? im->held : to - im->first;
-    kept = SH_MIN(keep_of(im), end);
-    cost = (uint64_t)(end - lo) * COST_EVICT;
+    kept = SH_MIN(keep_of(r, im), end);
+    cost = (uint64_t)(end - lo) * evict_cost(r, w, im);
     if (kept > lo)
         cost += (uint64_t)(kept - lo) * (COST_EVICT_KEPT - COST_EVICT);
     if (w->scrub_matters && im->conf.tag != w->tag)
@@ -547,18 +552,20 @@ static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t
         n = g.n;
         if (g.kind == ARENA_IMAGE && g.owner != w->self) {
             const struct image *im = &r->images[g.owner];
+            const uint32_t had = im->held;
 
-            evicted += im->first + im->held - b;
             residency_truncate(r, g.owner, b - im->first);
+            evicted += had - im->held;
         }
     }
     return evicted;
 }
 
-/* So often the hand comes to an image until it is a candidate, its use bit counted. */
+/* So often the hand comes to an image until it is a candidate, its use bit counted; a packed copy
+ * waits until what it stands behind is one. */
 static uint64_t most_chances(const struct residency *r)
 {
-    return SH_MAX(r->conf.n_chance, r->conf.n_costly) + UINT64_C(1);
+    return 2 * (SH_MAX(r->conf.n_chance, r->conf.n_costly) + UINT64_C(1));
 }
 
 /* Finds a window, evicting what stands there if that is allowed. */
@@ -574,8 +581,14 @@ static int make_image_room(struct residency *r, const struct want *w, uint32_t *
         set_floors(r, w->tag);
     }
     for (int pass = r->has_quotas ? 0 : 1; pass < 2; pass++) {
-        uint32_t at = r->hand;
+        uint32_t at = NONE;
 
+        while (!b.found && rounds > 0 && replacement__backed_first(r, &at, w->spare, pass == 0))
+            if (!w->packs)
+                b = search(r, w, r->images[at].first, r->images[at].first + r->images[at].held);
+        if (w->packs && !b.found && at != NONE)
+            b = search(r, w, 0, arena_blocks(r->arena));
+        at = r->hand;
         for (uint64_t steps = rounds; !b.found && steps > 0; steps--) {
             const struct image *im = &r->images[at];
 
@@ -634,7 +647,7 @@ static uint32_t evict_others(struct residency *r, uint32_t id)
 
 static void count_use(struct residency *r, const struct image *im)
 {
-    if (im->held < needs(im))
+    if (im->held < residency__needs(im))
         r->counts.hard++;
     else if (r->conf.policy == RESIDENCY_SECOND_CHANCE && !im->is_active)
         r->counts.soft++;
@@ -650,13 +663,15 @@ int residency_place(struct residency *r, uint32_t id, bool may_evict, struct res
                      .self = id,
                      .spare = id,
                      .tag = im->conf.tag,
-                     .may_evict = may_evict};
+                     .may_evict = may_evict,
+                     .high = im->conf.is_whole,
+                     .packs = im->conf.is_whole};
     uint32_t at = im->first;
     int rc;
 
     *out = (struct residency_place){.had_blocks = im->held, .had_first = im->first};
     count_use(r, im);
-    if (im->held < needs(im)) {
+    if (im->held < residency__needs(im)) {
         rc = find_place(r, &w, w.n - im->held, &at, &out->evicted_blocks, err);
         if (rc)
             return rc;
@@ -718,7 +733,7 @@ static uint32_t trim_one(struct residency *r, uint32_t id, uint32_t floor, uint3
     uint32_t had = im->held;
 
     floor = SH_MAX(floor, im->floor);
-    if (had <= floor)
+    if (had <= floor || (floor && leaves_whole(r, im)))
         return 0;
     residency_truncate(r, id, had - floor > missing ? had - missing : floor);
     return had - im->held;
@@ -746,7 +761,7 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
                 (im->is_costly && pass < 2))
                 continue;
             im->use = false;
-            evicted += trim_one(r, id, pass == 0 ? keep_of(im) : 0, want_free - free_now);
+            evicted += trim_one(r, id, pass == 0 ? keep_of(r, im) : 0, want_free - free_now);
         }
     }
     return evicted;
@@ -762,7 +777,7 @@ int residency_check(const struct residency *r, struct sh_err *err)
 
         if (!im->is_used)
             continue;
-        if (im->pins && im->held < needs(im))
+        if (im->pins && im->held < residency__needs(im))
             return SH_FAIL(err, SH_E_BUG, "image %u is pinned but not whole", id);
         if (im->in_ring != (im->held > 0))
             return SH_FAIL(err, SH_E_BUG, "image %u is wrongly %s the ring", id,

@@ -14,6 +14,11 @@
  * first. An image that is costly to bring back (from disk) is worth keeping as a whole, and the
  * hand passes it more often.
  *
+ * A second image may hold the same as another one, packed (residency_back). What it stands behind
+ * costs less to lose, so that goes before others: unless it was used so much later that, by its
+ * worth, it is wanted again at a higher cost (replacement__backed_first). A packed one is of use
+ * only as a whole, and leaves so.
+ *
  * Tenants have quotas, which cover images and ranges with the tenant's tag. Others cannot take
  * `min`: the most recently used images are kept for it. `max` is never exceeded: the tenant's own
  * older images go first. While quotas exist, images of tenants that hold more than their share
@@ -29,8 +34,9 @@
 #include "common/units.h"
 #include "executor/memory/arena.h"
 
-#define RESIDENCY_IMAGES 1024u      /* if nothing else is said */
-#define RESIDENCY_KEEP_NS SH_S(2)   /* what PREPARE announced is pinned for so long */
+#define RESIDENCY_IMAGES 1024u    /* if nothing else is said */
+#define RESIDENCY_KEEP_NS SH_S(2) /* what PREPARE announced is pinned for so long */
+#define RESIDENCY_RECENT_NS SH_S(600)
 #define RESIDENCY_STALE_NS SH_S(60) /* unused for so long it leaves for a guess */
 
 struct residency;
@@ -39,6 +45,7 @@ struct residency_image {
     uint32_t n_blocks, keep_blocks;
     uint32_t unpacked_blocks; /* it needs no more once nothing of it is packed; 0: n_blocks */
     uint32_t tag;             /* tenant (arena.h); keep it small, tables go up to the largest tag */
+    bool is_whole;            /* a part of it is of no use */
 };
 
 struct residency_place {
@@ -111,6 +118,11 @@ bool residency_is_sticky(const struct residency *r, uint32_t id);
 /* A part of it lies there packed: it is of use only as a whole, and has not written all of its
  * blocks, so those that leave it become ARENA_FOREIGN. */
 void residency_set_packed(struct residency *r, uint32_t id, bool is_packed);
+/* As long as image `by` is whole, losing the image costs so much of what it costs otherwise: worth,
+ * above 0 and below 1. by: RESIDENCY_NO_IMAGE: none holds the same. */
+void residency_back(struct residency *r, uint32_t id, uint32_t by, double worth);
+/* Blocks that the images which were used of late need, and this one. */
+uint64_t residency_demand(const struct residency *r, uint32_t id, int64_t now_ns);
 /* Whoever evicts it waits for more than a copy when it is wanted again. */
 void residency_set_costly(struct residency *r, uint32_t id, bool is_costly);
 int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,

@@ -7,7 +7,9 @@
 struct image {
     struct residency_image conf;
     bool is_used, use, is_candidate, in_ring, is_sticky, is_costly, is_packed;
-    bool is_active; /* second chance: not on the list of those that go first */
+    bool is_active;            /* second chance: not on the list of those that go first */
+    uint32_t backed_by, backs; /* RESIDENCY_NO_IMAGE: by none, none */
+    double worth;
     uint32_t floor; /* so many blocks are kept by its tenant's min: as of the last search */
     uint32_t first, held, pins, count;
     uint32_t prev, next;   /* ring */
@@ -15,6 +17,13 @@ struct image {
     int64_t last_use_ns;
     uint64_t last_run; /* number of the last run that used it; 0: none did */
 };
+
+static inline uint32_t residency__needs(const struct image *im)
+{
+    const uint32_t unpacked = im->conf.unpacked_blocks;
+
+    return im->is_packed || !unpacked || im->held < unpacked ? im->conf.n_blocks : unpacked;
+}
 
 struct tenant {
     struct residency_quota quota;
@@ -47,6 +56,11 @@ void replacement__use(struct residency *r, uint32_t id);
 /* Looks at the image *at and moves on to the next one. True: it has become a candidate.
  * only_over: of tenants that hold more than their share. */
 bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool only_over);
+
+bool replacement__is_backed(const struct residency *r, const struct image *im);
+/* The next image that goes before others because it is backed, and has become a candidate: the
+ * least recently used first. *at: RESIDENCY_NO_IMAGE at first. False: there is none any more. */
+bool replacement__backed_first(struct residency *r, uint32_t *at, uint32_t spare, bool only_over);
 
 /* The list by last use. */
 void replacement__order_insert(struct residency *r, uint32_t id);

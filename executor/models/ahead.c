@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "executor/models/apart.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 
@@ -61,6 +62,7 @@ static void stop_coming(struct model *m)
     residency_forget(space_residency(store__env(m->store)->space), m->res,
                      (uint32_t)(stays / DEV_BLOCK));
     packed__forget(m);
+    apart__lose(m);
     store_tell_place(m);
 }
 
@@ -116,7 +118,7 @@ static void bring_to_device(struct model *m, bool may_evict_stale)
     const struct store_env *env = store__env(m->store);
     const double *layer_ns;
 
-    if (m->phase != MODEL_READY || !m->has_image || m->tier.at != TIER_HOST ||
+    if (m->phase != MODEL_READY || !m->has_image || m->tier.at != TIER_HOST || model_is_apart(m) ||
         tx_image_busy(&m->tx) || find_ahead(m->store) || !is_store_quiet(m->store) ||
         tx_backlog_ns(env->tx) > 0 || !model_batch(m, 1, &layer_ns) ||
         !HOOK_ASK(env->hooks, has_memory, true) || !place_ahead(m, may_evict_stale))

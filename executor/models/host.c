@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/memory/leave.h"
+#include "executor/models/apart.h"
 #include "executor/models/model_int.h"
 #include "executor/models/tier.h"
 
@@ -186,6 +187,7 @@ void host_update_metrics(struct store *s)
 
     sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "device"),
                   (double)space_bytes(store__env(s)->space, ARENA_IMAGE));
+    sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "packed"), (double)store_apart_bytes(s));
     sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "host"), (double)t.images);
     sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "disk"), (double)t.on_disk);
     sh_metric_set(M_shunt_shapes, SH_LABELS(executor), (double)store__shapes(s)->n);

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/units.h"
+#include "executor/models/apart.h"
 #include "executor/models/fetch.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
@@ -55,6 +56,9 @@ void model__free(struct model *m)
         tx_forget(env->tx, &m->tx);
         while (residency_pins(space_residency(env->space), m->res))
             residency_unpin(space_residency(env->space), m->res);
+        while (m->apart.n_held)
+            model_let_apart_go(m);
+        apart__lose(m);
         residency_remove(space_residency(env->space), m->res);
         sh_metric_drop(M_shunt_resident_bytes, SH_LABELS(env->executor, m->name));
     }
@@ -334,6 +338,7 @@ void model__arrived(void *arg)
     m->has_mark = false;
     tx_image_arrived(store__env(m->store)->tx, &m->tx);
     m->is_lost = m->is_broken;
+    apart__arrived(m, m->is_lost);
     model_unpin(m);
     if (m->is_lost) /* PREPARE has announced what will not be there */
         model_unkeep(m, INT64_MAX);
@@ -366,9 +371,28 @@ void model__give_up_copy(struct model *m)
     model__break(m);
 }
 
+/* Nothing of it needs the link: a run unpacks all of it from its packed copy. */
+static int place_unpacked(struct model *m, bool may_evict, struct sh_err *err)
+{
+    struct residency *res = residency_of(m);
+    int rc;
+
+    residency_forget(res, m->res, 0);
+    residency_pin(res, m->apart.res);
+    rc = space_place(store__env(m->store)->space, m->res, m->image_bytes, may_evict, &m->at, err);
+    residency_unpin(res, m->apart.res);
+    if (rc)
+        return rc;
+    m->is_placed = false;
+    m->tx.lacks = 0;
+    packed__take_apart(m);
+    return SH_OK;
+}
+
 int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
 {
     const uint64_t held = model_resident_bytes(m);
+    bool goes_apart;
     int rc = SH_OK;
 
     *hit_out = m->image_bytes;
@@ -384,8 +408,14 @@ int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
         residency_touch(residency_of(m), m->res, sh_clock_ns());
         return SH_OK;
     }
+    apart__look(m);
+    if (held < m->image_bytes && model_is_apart(m))
+        return place_unpacked(m, may_evict, err);
+    goes_apart = held < m->image_bytes && apart__is_wanted(m);
     if (held < m->image_bytes)
-        rc = tier_bring(m, held, may_evict, err);
+        rc = tier_bring(m, goes_apart ? 0 : held, may_evict, err);
+    if (!rc && goes_apart) /* a packed copy has all layers, or is none */
+        residency_forget(residency_of(m), m->res, 0);
     if (!rc)
         rc = space_place(store__env(m->store)->space, m->res, m->image_bytes, may_evict, &m->at,
                          err);
@@ -396,6 +426,8 @@ int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
     m->is_placed = m->at.resident < m->image_bytes || m->at.moved;
     if (m->is_placed)
         residency_pin(residency_of(m), m->res);
+    if (goes_apart)
+        apart__place(m, may_evict); /* else in place, as without it */
     return SH_OK;
 }
 
@@ -406,13 +438,16 @@ int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
 
 int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err)
 {
+    struct tx_place at = m->at;
     int rc;
 
     if (!m->is_placed)
         return SH_OK;
     m->is_placed = false;
     packed__send(m);
-    rc = tx_load_begin(store__env(m->store)->tx, &m->tx, &m->at, layer_ns, err);
+    if (m->apart.is_source)
+        at.off = m->apart.off;
+    rc = tx_load_begin(store__env(m->store)->tx, &m->tx, &at, layer_ns, err);
     m->rest = rc ? MODEL_REST_NONE : MODEL_REST_ASKED;
     if (rc)
         model__break(m);
@@ -467,6 +502,8 @@ static void prepare_image(struct model *m, bool may_evict)
         u->wants_memory(u->arg) || !HOOK_ASK(env->hooks, has_memory, true))
         return;
     /* Nobody may have been let in for it: it takes no more host memory than there is. */
+    if (held < m->image_bytes && model_is_apart(m))
+        return; /* it needs no link, and memory only when it runs */
     if (!m->is_broken && held < m->image_bytes && tier_bring(m, held, false, NULL))
         return;
     if (transmit(m, layer_ns, may_evict, NULL))

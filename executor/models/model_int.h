@@ -94,7 +94,7 @@ extern const struct sh_life MODEL_LIFE;
  *   ASKING, WRONG -> OVER   nothing comes of it                                       [give_up]
  *   KEEPING -> OVER         it is in kept/, or could not be put there                 [on_kept] */
 enum fetch_state { FETCH_ASKING, FETCH_WRONG, FETCH_KEEPING, FETCH_OVER, FETCH_N_STATES };
-extern const struct sh_life FETCH_LIFE;
+extern const struct sh_life FETCH_LIFE, APART_LIFE;
 /* By the table in store.h; nothing if it is there already. */
 void model__go(struct model *m, enum model_phase to);
 /* m has left all lists: drops its metrics, unless another tenant has a model of the same name. */

@@ -1,5 +1,6 @@
-/* model_life.c - the phases of a model, as in the table of store.h, and the states of an image that
- * comes from another executor, as in that of model_int.h. */
+/* model_life.c - the phases of a model, as in the table of store.h; the states of an image that
+ * comes from another executor, as in that of model_int.h; those of one that stays packed, as in
+ * that of apart.c. */
 #include "common/life.h"
 #include "executor/models/model_int.h"
 
@@ -23,3 +24,11 @@ static const unsigned FETCH_NEXT[FETCH_N_STATES] = {
     [FETCH_KEEPING] = SH_LIFE(FETCH_OVER),
 };
 const struct sh_life FETCH_LIFE = {"image from elsewhere", FETCH_N_STATES, FETCH_NAME, FETCH_NEXT};
+
+static const char *const APART_NAME[APART_N_STATES] = {"none", "coming", "whole"};
+static const unsigned APART_NEXT[APART_N_STATES] = {
+    [APART_NONE] = SH_LIFE(APART_COMING),
+    [APART_COMING] = SH_LIFE(APART_WHOLE) | SH_LIFE(APART_NONE),
+    [APART_WHOLE] = SH_LIFE(APART_NONE),
+};
+const struct sh_life APART_LIFE = {"packed copy", APART_N_STATES, APART_NAME, APART_NEXT};

@@ -3,6 +3,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/units.h"
+#include "executor/models/found.h"
 #include "executor/models/host.h"
 #include "executor/models/loading.h"
 #include "executor/models/model_int.h"
@@ -205,6 +206,7 @@ const char *model_found_name(enum model_found f)
 {
     static const char *const names[N_MODEL_FOUND] = {[MODEL_FOUND_NONE] = "none",
                                                      [MODEL_FOUND_PARTIAL] = "partial",
+                                                     [MODEL_FOUND_PACKED] = "packed",
                                                      [MODEL_FOUND_FULL] = "full"};
 
     return names[f];

@@ -9,12 +9,16 @@
  *                         damage while it unpacked: layers from i on are forgotten
  *                                                                                [packed__settle]
  *
+ * Where a packed copy lies apart (apart.h), it is unpacked from there, and nothing of that is lost
+ * by it: a worker that dies leaves layers that are unpacked again.
+ *
  * Nobody moves an image while packed layers are in it: only one that lost blocks is moved.
  */
 #include "executor/models/packed.h"
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "executor/models/apart.h"
 #include "executor/models/model_int.h"
 #include "executor/models/tier.h"
 #include "runtime/pack/pack.h"
@@ -131,7 +135,7 @@ struct tx_image packed__tx(const struct model *m)
 static bool has_lost_packed(const struct model *m)
 {
     return m->packed_from < m->n_layers &&
-           (m->is_spoiled ||
+           (m->is_spoiled || apart__has_lost_source(m) ||
             residency_held(places(m), m->res) < residency_blocks(places(m), m->res));
 }
 
@@ -163,13 +167,22 @@ void packed__send(struct model *m)
     while (i < m->n_layers && m->layer_ends[i] <= m->at.resident)
         i++;
     m->packed_from = i;
+    m->apart.is_source = m->apart.at == APART_COMING;
+    m->tx.shift = m->apart.is_source ? 0 : shift_of(m);
     residency_set_packed(places(m), m->res, i < m->n_layers);
+}
+
+void packed__take_apart(struct model *m)
+{
+    m->packed_from = 0;
+    m->apart.is_source = true;
+    residency_set_packed(places(m), m->res, m->n_layers > 0);
 }
 
 void packed__forget(struct model *m)
 {
     m->packed_from = m->n_layers;
-    m->is_spoiled = false;
+    m->is_spoiled = m->apart.is_source = false;
     residency_set_packed(places(m), m->res, false);
 }
 
@@ -184,6 +197,8 @@ int64_t model_unpack_ns(const struct model *m)
 {
     const uint64_t done = m->has_image ? layer_start(m->layer_ends, m->packed_from) : 0;
 
+    if (model_is_apart(m) && model_resident_bytes(m) < m->image_bytes)
+        return (int64_t)((double)m->image_bytes * m->tx.unpack_ns_per_byte);
     if (!m->has_image || m->is_broken || m->packed_from == m->n_layers || has_lost_packed(m))
         return 0;
     return (int64_t)((double)(m->image_bytes - done) * m->tx.unpack_ns_per_byte);
@@ -194,7 +209,7 @@ bool model_tell_packed(const struct model *m, struct msg_wk_run *r)
     if (m->packed_from == m->n_layers || !m->link_ends)
         return false;
     r->packed_from = m->packed_from;
-    r->packed_at = m->at.off + m->tx.shift;
+    r->packed_at = m->apart.is_source ? m->apart.off : m->at.off + m->tx.shift;
     r->link_ends = (struct sh_blob){m->link_ends, m->n_layers * sizeof(*m->link_ends)};
     return true;
 }
@@ -204,12 +219,14 @@ static void note_unpacked(struct model *m, uint32_t unpacked)
     if (m->is_spoiled)
         return;
     m->packed_from = SH_MAX(m->packed_from, SH_MIN(unpacked, m->n_layers));
+    m->apart.is_source &= m->packed_from < m->n_layers;
     residency_set_packed(places(m), m->res, m->packed_from < m->n_layers);
 }
 
+/* What lies apart is as it was: it is unpacked again. */
 void model_spoil(struct model *m)
 {
-    m->is_spoiled = m->packed_from < m->n_layers;
+    m->is_spoiled = m->packed_from < m->n_layers && !m->apart.is_source;
 }
 
 bool model_is_spoiled(const struct model *m)

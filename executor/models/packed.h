@@ -31,7 +31,8 @@ uint64_t packed__usable(const struct model *m, uint64_t held);
 /* Before it gets a place: gives up packed layers that are of no use. Fails: SH_E_DEVMEM: they are
  * still on their way. */
 int packed__settle(struct model *m, struct sh_err *err);
-void packed__send(struct model *m);   /* what it lacks is on its way to its place */
-void packed__forget(struct model *m); /* no packed layers are on the device */
+void packed__send(struct model *m);       /* what it lacks is on its way to its place */
+void packed__take_apart(struct model *m); /* all of it is to be unpacked from its packed copy */
+void packed__forget(struct model *m);     /* no packed layers are on the device */
 
 #endif

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/units.h"
+#include "executor/models/apart.h"
 #include "executor/models/host.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
@@ -73,10 +74,16 @@ static int64_t arrives_in_ns(const struct model *m)
     return m->has_image && tx_image_busy(&m->tx) ? SH_MAX(left_ns, 1) : 0;
 }
 
+/* Of it, what a run needs no link for. */
+static uint64_t linkless_bytes(const struct model *m)
+{
+    return model_is_apart(m) ? m->image_bytes : model_resident_bytes(m);
+}
+
 /* True: a message went out. */
 static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
 {
-    const struct model_place now = {.device_bytes = model_resident_bytes(m),
+    const struct model_place now = {.device_bytes = linkless_bytes(m),
                                     .host_bytes = host_held(m),
                                     .disk_bytes = tier_disk_bytes(m),
                                     .unpack_ns = model_unpack_ns(m),
@@ -158,7 +165,7 @@ void store_tell_evicted(struct store *s)
     if (n == *n_told)
         return;
     for (struct model *m = store_next(s, NULL); m && told < MAX_TOLD; m = store_next(s, m))
-        if (model_resident_bytes(m) < m->told.device_bytes)
+        if (linkless_bytes(m) < m->told.device_bytes || model_unpack_ns(m) > m->told.unpack_ns)
             told += tell_model_place(s, m, false);
     if (told < MAX_TOLD)
         *n_told = n;

@@ -34,6 +34,7 @@
 #include "common/dim.h"
 #include "executor/files/blobs.h"
 #include "executor/memory/space.h"
+#include "executor/models/apart_state.h"
 #include "executor/models/kept_dir.h"
 #include "executor/pool/waits.h"
 #include "executor/report/uplink.h"
@@ -119,7 +120,8 @@ struct model {
     uint64_t *layer_ends;
     uint64_t *link_ends;  /* of the packed layers; NULL: they are not packed */
     uint32_t packed_from; /* packed.c; n_layers: no packed layer is on the device */
-    bool is_spoiled;      /* a worker ended, perhaps while it unpacked */
+    struct apart apart;
+    bool is_spoiled; /* a worker ended, perhaps while it unpacked */
     struct msg_batch *batches;
     double *layer_ns;     /* [n_batches][n_layers] */
     uint64_t *input_offs; /* [n_batches][n_inputs]: offsets in a workspace */
@@ -175,6 +177,7 @@ struct store_env {
     int64_t max_versions, max_all_shapes;
     int64_t renew_s;                 /* keep.h; 0: never */
     enum msg_pack packs;             /* images that are made from now on */
+    uint32_t keep_packed_percent;    /* of device memory (apart.h); APART_NEVER: never */
     const struct store_hooks *hooks; /* NULL: none */
     struct sh_loop *loop;
     struct sh_wire_keys *link_keys;
@@ -229,10 +232,6 @@ void store_let_go(struct model *version, struct model *shape);
 void store_note_use(struct model *version, struct model *shape); /* the run has its memory now */
 /* SHAPE_LOAD: answers with SHAPE_STATE, now or when the shape is READY or FAILED. */
 void store_load_shape(struct store *s, const struct msg_shape_load *m);
-
-/* What a run finds of its weights: label "result" of shunt_residency_total. */
-enum model_found { MODEL_FOUND_NONE, MODEL_FOUND_PARTIAL, MODEL_FOUND_FULL, N_MODEL_FOUND };
-const char *model_found_name(enum model_found f);
 
 void store_update_metrics(struct store *s);
 

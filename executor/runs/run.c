@@ -5,6 +5,8 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/trace.h"
+#include "executor/models/apart.h"
+#include "executor/models/found.h"
 #include "executor/models/packed.h"
 #include "executor/report/report.h"
 #include "executor/requests/data.h"
@@ -96,12 +98,14 @@ bool run__is_wanted(const struct run *r)
  * has the place in its slab back as soon as it is told. */
 void run__give_back(struct run *r)
 {
+    if (r->has_apart)
+        model_let_apart_go(r->model);
     if (r->has_pin)
         model_unpin(r->model);
     if (r->has_ws)
         space_give(r->sw->env.space, &r->ws,
                    inputs_arrived(r->sw) && !r->is_mixed ? r->tag : ARENA_FOREIGN);
-    r->has_pin = r->has_ws = false;
+    r->has_pin = r->has_ws = r->has_apart = false;
 }
 
 void run__use(struct run *r, struct model *version, struct model *shape)
@@ -252,9 +256,10 @@ static void note_switch(const struct run *r, const struct run_result *res,
 static void count_run(const struct run *r, const struct run_result *res,
                       const struct msg_wk_run_done *done)
 {
-    const enum model_found found = r->hit_bytes >= r->model->image_bytes ? MODEL_FOUND_FULL
-                                   : r->hit_bytes > 0                    ? MODEL_FOUND_PARTIAL
-                                                                         : MODEL_FOUND_NONE;
+    const enum model_found found = r->hit_bytes >= r->model->image_bytes
+                                       ? (r->is_packed ? MODEL_FOUND_PACKED : MODEL_FOUND_FULL)
+                                   : r->hit_bytes > 0 ? MODEL_FOUND_PARTIAL
+                                                      : MODEL_FOUND_NONE;
 
     sh_metric_add(M_shunt_runs_total,
                   SH_LABELS(r->tenant, r->model->name, res->rc ? sh_rc_name(res->rc) : "ok"), 1);

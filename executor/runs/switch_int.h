@@ -36,6 +36,7 @@ struct run {
     struct space_range ws;
     uint64_t ws_bytes; /* requested size of ws */
     bool has_ws, has_pin;
+    bool has_apart;     /* it holds the packed copy of the image, too */
     bool has_inputs;    /* inputs.c sent them */
     uint64_t hit_bytes; /* bytes of the image found on the device */
     bool is_from_disk;  /* host memory lacked some of the rest */

@@ -416,27 +416,28 @@ static int prepare_again(const struct worker *w, struct wk_model *m, uint32_t i,
     return SH_OK;
 }
 
-/* Bytes of the image's range that hold something. */
-static size_t reach_bytes(const struct program *p, const struct msg_wk_run *m)
+/* Are the packed layers in the range in which they are unpacked? */
+static bool is_in_place(const struct program *p, const struct msg_wk_run *m)
 {
-    const size_t n = m->link_ends.len / sizeof(uint64_t);
-    const uint64_t *ends = m->link_ends.data;
-
-    return n ? SH_MAX(program_image_bytes(p), (size_t)(m->packed_at - m->image_off + ends[n - 1]))
-             : program_image_bytes(p);
+    return m->packed_at >= m->image_off && m->packed_at <= m->image_off + program_image_bytes(p);
 }
 
-/* The image is only read, unless it has to be unpacked. */
+/* The image is only read, unless it has to be unpacked. What lies packed apart from it is. */
 static int reach_model(struct worker *w, const struct program *p, const struct msg_wk_run *m,
                        struct sh_err *err)
 {
-    const struct dev_reach task[] = {{m->image_off, reach_bytes(p, m), m->link_ends.len > 0},
-                                     {m->ws_off, program_workspace_bytes(p), true}};
+    const size_t n = m->link_ends.len / sizeof(uint64_t);
+    const size_t packed = n ? (size_t)((const uint64_t *)m->link_ends.data)[n - 1] : 0;
+    struct dev_reach task[3] = {{m->image_off, program_image_bytes(p), n > 0},
+                                {m->ws_off, program_workspace_bytes(p), true},
+                                {m->packed_at, packed, false}};
 
     if (m->memory == MSG_RUN_PRIVATE)
         return SH_OK;
+    if (n && is_in_place(p, m))
+        task[0].bytes = SH_MAX(task[0].bytes, (size_t)(m->packed_at - m->image_off) + packed);
     w->has_task = true;
-    return dev_task(w->dev, task, SH_ARRAY_LEN(task), err);
+    return dev_task(w->dev, task, n && !is_in_place(p, m) ? 3 : 2, err);
 }
 
 static int begin_elsewhere(struct worker *w, const struct program *p, const struct msg_wk_run *m,

@@ -86,6 +86,34 @@ class Packed(Case):
         self.assertEqual(d.metrics()[COPIED], copied)
         d.wait(lambda: d.places[1].unpack_ns == 0, WAIT_S, "word that it is unpacked")
 
+    def test_what_stays_packed_on_the_device_comes_back_without_the_link(self):
+        want = {seed: self.want(seed)[0] for seed in (1, 2)}
+        # Room for both packed and one of them unpacked.
+        d = self.driver(ON, "--pool-bytes=220M", "--keep-packed-percent=0", "--copy-gb-per-s=0.1")
+        for v in want:
+            self.load18(d, v, v, tenant="t%d" % v, model="m%d" % v)
+        for v in want:
+            self.assertEqual(self.answer(d, v, tenant="t%d" % v)[1], want[v])
+        d.rest(1.5)  # metrics are told once a second
+        copied = d.metrics()[COPIED]
+        for v in (1, 2, 1, 2):
+            d.wait(lambda v=v: d.places[v].unpack_ns > 1e6, WAIT_S, "word that it is packed")
+            self.assertEqual(d.places[v].device_bytes, d.states[v].image_bytes)
+            r, out = self.answer(d, v, tenant="t%d" % v)
+            self.assertEqual((r.copy_ns, out), (0, want[v]))
+        with self.held(d.worker_pids()) as workers:
+            run = d.run(1, [picture()], [4000], 1, tenant="t1")
+            d.wait(lambda: d.metrics()['shunt_workers{executor="e0",state="active"}'] == 1, WAIT_S, "an active worker")
+            os.kill(workers[0], signal.SIGKILL)  # the first in the pool is chosen first
+        r, out = d.result(run)
+        self.assertEqual((r.rc, out[0][0]), (0, want[1]))
+        d.rest(1.5)
+        m = d.metrics()
+        self.assertEqual(m[COPIED], copied)
+        for v in want:
+            self.assertGreaterEqual(m['shunt_residency_total{executor="e0",tenant="t%d",result="packed"}' % v], 2)
+        self.assertGreater(m['shunt_image_bytes{executor="e0",tier="packed"}'], 0.8 * 2 * 64 * MIB)
+
     def test_a_worker_that_dies_while_it_unpacks_leaves_nothing_of_it(self):
         want, _ = self.want()
         d = self.driver(ON, "--copy-gb-per-s=0.1")

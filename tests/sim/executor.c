@@ -49,9 +49,11 @@ static void set(char **option, const char *value)
 
 void sim_exec_packs(struct exec_conf *c)
 {
+    static const int64_t KEEP[] = {0, 0, 30, 88, 1000};
     static const char *const HOW[] = {"auto", "auto", "on", "off"};
 
     set(&c->pack_images, HOW[sim_below(SH_ARRAY_LEN(HOW))]);
+    c->keep_packed_percent = KEEP[sim_below(SH_ARRAY_LEN(KEEP))];
 }
 
 static void load_options(struct sim_exec *e)

@@ -1,6 +1,7 @@
 /* oracles_packed.c - what of an image on the device counts as packed is, and the rest is not. */
 #include "common/mem.h"
 #include "executor/memory/residency_int.h"
+#include "executor/models/apart.h"
 #include "executor/runs/switch_int.h"
 #include "tests/sim/content.h"
 #include "tests/sim/executor.h"
@@ -43,6 +44,39 @@ static struct sim_package package_of(uint64_t word)
                                 .id = (unsigned)(word >> 24 & 0xffffff)};
 }
 
+/* All of what lies packed apart is there, as long as it counts. */
+static void look_at_apart(const struct exec *x, const struct model *m)
+{
+    const struct image *im = &space_residency(x->space)->images[m->apart.res];
+    const uint64_t *words = (const uint64_t *)(const void *)sim_device_at(
+        sim_device_of_mem(x->mem), (size_t)im->first * DEV_BLOCK, m->link_bytes);
+    const size_t n = m->link_bytes / sizeof(*words);
+    size_t i;
+
+    PACKED_CHECK(words && m->apart.off == (size_t)im->first * DEV_BLOCK,
+                 "version %lld: its packed copy is not where it was put", (long long)m->handle);
+    i = sim_packed_look(&(struct sim_package){.tenant = sim_word_tenant(words[0]),
+                                              .id = (unsigned)(words[0] >> 24 & 0xffffff)},
+                        words, 0, n);
+    PACKED_CHECK(i == n && im->conf.tag == m->tag,
+                 "version %lld: word %zu of its packed copy is %016llx", (long long)m->handle, i,
+                 (unsigned long long)words[i]);
+}
+
+/* Who copies to it and who unpacks from it keeps it where it is, and nobody else. */
+static void check_apart_pins(const struct exec *x, const struct model *m)
+{
+    const struct run *r = x->sw->current;
+    const uint32_t n =
+        m->apart.has_res ? residency_pins(space_residency(x->space), m->apart.res) : 0;
+
+    PACKED_CHECK(n == (m->apart.at == APART_COMING) + m->apart.n_held,
+                 "version %lld: its packed copy has %u pins", (long long)m->handle, n);
+    PACKED_CHECK(m->apart.n_held == (r && r->has_apart && r->model == m),
+                 "version %lld: its packed copy is held by %u", (long long)m->handle,
+                 m->apart.n_held);
+}
+
 static void look_at(const struct exec *x, const struct model *m)
 {
     const uint64_t unpacked = m->packed_from ? m->layer_ends[m->packed_from - 1] : 0;
@@ -55,6 +89,8 @@ static void look_at(const struct exec *x, const struct model *m)
 
     PACKED_CHECK(i == n, "version %lld: word %zu, which counts as unpacked, is %016llx",
                  (long long)m->handle, i, (unsigned long long)words[i]);
+    if (m->apart.is_source)
+        return; /* look_at_apart() */
     i = sim_packed_look(&p, packed, from / sizeof(from), n_packed);
     PACKED_CHECK(i == n_packed,
                  "version %lld: word %zu behind layer %u, which counts as packed, is %016llx",
@@ -72,7 +108,10 @@ void oracles__check_packed(const struct exec *x)
                      "version %lld: from layer %u of %u on it is packed, and residency knows "
                      "otherwise",
                      (long long)m->handle, m->packed_from, m->n_layers);
+        check_apart_pins(x, m);
         if (looks && is_at_rest(x, m))
             look_at(x, m);
+        if (looks && model_is_apart(m))
+            look_at_apart(x, m);
     }
 }

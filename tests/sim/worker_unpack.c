@@ -1,6 +1,8 @@
 /* worker_unpack.c - the packed layers of a run in a simulated worker; as unpack_layers() of
  * executor/worker/pack.h, and the device behind it.
  *
+ * Where packed layers lie apart, they stay as they are: they may be unpacked again.
+ *
  * A layer is there as its first half is written, and again as the rest is. Where it was packed lies
  * after that what nobody can unpack, so who is told to do so finds it. */
 #include "common/mem.h"
@@ -91,6 +93,12 @@ static void write_half(const struct sim_worker *w, const struct worker_unpack *u
     sim_image_fill(u->package, words + begin, from / sizeof(*words) + begin, end - begin);
 }
 
+static bool is_in_place(const struct worker_unpack *u)
+{
+    return u->packed_at >= u->image_off &&
+           u->packed_at <= u->image_off + u->model->layer_ends[u->model->n_layers - 1];
+}
+
 static void spend(const struct sim_worker *w, const struct worker_unpack *u)
 {
     const uint64_t from = layer_from(u->link_ends, u->at), bytes = u->link_ends[u->at] - from;
@@ -108,7 +116,8 @@ static void on_unpacked(void *arg, uint64_t n)
     (void)n;
     if (look_at_packed(w, u, u->is_garbage)) {
         write_half(w, u, false);
-        spend(w, u);
+        if (is_in_place(u))
+            spend(w, u);
     } else {
         u->is_damaged = true;
     }

@@ -5,6 +5,7 @@
 /* uses: executor/models/packed.o executor/memory/transmit.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "common/mem.h"
+#include "executor/models/apart.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/models/tier.h"
@@ -47,6 +48,24 @@ void model_unkeep(struct model *m, int64_t now_ns)
     if (m->is_kept)
         residency_unpin(T.space.res, m->res);
     m->is_kept = false;
+}
+
+bool model_is_apart(const struct model *m)
+{
+    (void)m; /* test_apart.c */
+    return false;
+}
+
+bool apart__has_lost_source(const struct model *m)
+{
+    (void)m;
+    return false;
+}
+
+uint64_t model_resident_bytes(const struct model *m)
+{
+    (void)m;
+    return 0;
 }
 
 void tier_lose(struct model *m, const struct sh_err *why)
