@@ -4,6 +4,7 @@
 /* uses: executor/models/ahead.o */
 /* link: -Wl,--wrap=sh_metric_add */
 #include "common/metrics.h"
+#include "executor/models/apart.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "tests/unit/sh_test.h"
@@ -121,6 +122,16 @@ int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err 
 uint64_t model_link_bytes(const struct model *m, uint64_t from)
 {
     return m->image_bytes - from;
+}
+
+bool model_is_apart(const struct model *m)
+{
+    return m->apart.at == APART_WHOLE;
+}
+
+void apart__lose(struct model *m)
+{
+    m->apart.at = APART_NONE;
 }
 
 void packed__forget(struct model *m)
@@ -274,7 +285,7 @@ static void it_comes_only_where_nothing_else_is_to_be_done(void **state)
 {
     static void *const GROUPS = &w;
 
-    for (int why = 0; why < 9; why++) {
+    for (int why = 0; why < 10; why++) {
         struct model *m = w.models;
 
         set_up(state);
@@ -287,6 +298,7 @@ static void it_comes_only_where_nothing_else_is_to_be_done(void **state)
         w.backlog_ns = why == 6 ? 1 : 0;
         w.has_spare = why != 7;
         w.refuses_place = why == 8;
+        m->apart.at = why == 9 ? APART_WHOLE : APART_NONE; /* it needs no link */
         model_bring_ahead(m, false);
         assert_int_equal(m->rest, MODEL_REST_NONE);
         assert_null(w.on_mark);
@@ -327,8 +339,10 @@ static void it_gives_way_at_the_next_group(void **state)
         if (why == 3)
             assert_true(store_drop_ahead(NULL));
         assert_int_equal(m->rest, why == 3 ? MODEL_REST_GIVEN_UP : MODEL_REST_AHEAD);
+        m->apart.at = APART_COMING;
         mark();
         assert_at_rest(m);
+        assert_int_equal(m->apart.at, APART_NONE);
         assert_false(tx_image_busy(&m->tx));
         assert_int_equal(w.kept_blocks, 5); /* the one that was there, and two groups */
         assert_int_equal(w.brought, 4u * DEV_BLOCK);

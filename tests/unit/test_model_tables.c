@@ -4,6 +4,7 @@
  * past its own memory, or a run a place that is too small for it, beside other tenants' data. */
 /* uses: runtime/pack/pack.o executor/models/model.o executor/models/packed.o executor/models/shapes.o executor/models/model_go.o executor/models/model_life.o */
 #include "common/mem.h"
+#include "executor/models/apart.h"
 #include "executor/models/fetch.h"
 #include "executor/models/model_int.h"
 #include "executor/models/seen.h"
@@ -12,6 +13,50 @@
 
 #include <math.h>
 #include <unistd.h>
+
+/* No image has a packed copy here (test_apart.c). */
+bool model_is_apart(const struct model *m)
+{
+    return m->apart.at == APART_WHOLE;
+}
+
+bool apart__has_lost_source(const struct model *m)
+{
+    (void)m;
+    return false;
+}
+
+bool apart__is_wanted(const struct model *m)
+{
+    (void)m;
+    return false;
+}
+
+bool apart__place(struct model *m, bool may_evict)
+{
+    (void)m, (void)may_evict;
+    return false;
+}
+
+void apart__arrived(struct model *m, bool is_lost)
+{
+    (void)m, (void)is_lost;
+}
+
+void apart__look(struct model *m)
+{
+    (void)m;
+}
+
+void apart__lose(struct model *m)
+{
+    (void)m;
+}
+
+void model_let_apart_go(struct model *m)
+{
+    (void)m;
+}
 
 #define IMAGE 3000
 #define N_LAYERS 3

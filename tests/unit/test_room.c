@@ -3,6 +3,7 @@
  * last try; or what was prepared could be given up although there was room. */
 /* uses: executor/runs/room.o */
 #include "common/mem.h"
+#include "executor/models/apart.h"
 #include "executor/runs/inputs.h"
 #include "executor/runs/switch_int.h"
 #include "tests/unit/sh_test.h"
@@ -43,6 +44,11 @@ int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
     (void)m;
     *hit_out = 0;
     return rc ? SH_FAIL(err, rc, "try %d", n_tries) : SH_OK;
+}
+
+void model_hold_apart(struct model *m)
+{
+    assert_false(m->apart.is_source);
 }
 
 bool store_unkeep_all(struct store *s)

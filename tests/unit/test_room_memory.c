@@ -3,6 +3,7 @@
  * image, again at each of its tries, and be copied in again for whoever asks for them next. */
 /* uses: executor/runs/room.o executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
 /* link: -ldl */
+#include "executor/models/apart.h"
 #include "executor/runs/inputs.h"
 #include "executor/runs/switch_int.h"
 #include "tests/unit/sh_test.h"
@@ -26,6 +27,11 @@ int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
 {
     *hit_out = 0;
     return space_place(space, m->res, m->image_bytes, true, &m->at, err);
+}
+
+void model_hold_apart(struct model *m)
+{
+    assert_false(m->apart.is_source);
 }
 
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns)
