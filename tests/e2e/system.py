@@ -232,16 +232,20 @@ class System:
         return self.call("POST", "/v2/models/%s/infer" % model, {"inputs": inputs, **more}, key,
                          headers, timeout)
 
-    def tenant(self, name, role="tenant-admin"):
-        r = self.call("POST", "/api/v1/tenants", {"name": name}, self.admin)
+    def make(self, path, body):
+        """As a client that has to have it: a database that is too slow to answer is asked again."""
+        once = {"Idempotency-Key": os.urandom(8).hex()}
+        r = until("%s takes %s" % (path, body), lambda: (lambda r: r.status != 503 and r)(
+            self.call("POST", path, body, self.admin, once)))
         assert r.status == 201, r
+        return r.json
+
+    def tenant(self, name, role="tenant-admin"):
+        self.make("/api/v1/tenants", {"name": name})
         return self.key(name, role)
 
     def key(self, tenant, role="tenant-admin", **more):
-        r = self.call("POST", "/api/v1/tenants/%s/keys" % tenant, {"name": "k", "role": role, **more},
-                      self.admin)
-        assert r.status == 201, r
-        return r.json["key"]
+        return self.make("/api/v1/tenants/%s/keys" % tenant, {"name": "k", "role": role, **more})["key"]
 
     def push(self, key, name, onnx, ready=True, **version):
         """Reply of the upload, or the READY version."""
