@@ -210,8 +210,11 @@ class Answers(Story):
             self.assertEqual(packed.headers["content-encoding"], "gzip")
             self.assertEqual(gzip.decompress(packed.raw), want)
             self.assertNotEqual(packed.headers["etag"], r.headers["etag"])
-        page = self.s.call("GET", "/console")
-        self.assertEqual(page.raw, self.s.call("GET", "/console/index.html").raw)
+        page, file = (self.s.call("GET", "/console" + name).raw for name in ("", "/index.html"))
+        if self.s.call("GET", "/docs/").status == 404:  # none was built: the page does not lead there
+            self.assertIn(b'href="/docs/"', file)
+            file = re.sub(rb'<a class="docs".*\n', b"", file)
+        self.assertEqual(page, file)
 
     def test_no_other_file_is(self):
         for name in ("main.c", "..", "../main.c", "app.js.map", "%2e%2e", "APP.JS", ""):
