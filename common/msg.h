@@ -145,6 +145,15 @@ enum msg_pack { /* of an image that is made (runtime/pack/pack.h) */
                 MSG_PACK_ALWAYS, /* if that makes it smaller */
                 MSG_PACK_GAINS   /* if a run for which all of it is copied ends sooner */
 };
+enum msg_tables { /* of embeddings, at the end of an image that is made (runtime/model/tables.h) */
+                  MSG_TABLES_NEVER,
+                  MSG_TABLES_ALWAYS, /* what can be read by rows */
+                  MSG_TABLES_GAIN    /* if reading the rows takes less than half of the copy */
+};
+enum msg_tables_at { /* where a run finds them */
+                     MSG_TABLES_ON_DEVICE,
+                     MSG_TABLES_IN_HOST /* WK_TABLES */
+};
 enum msg_packed {                   /* what became of the packed weights that a run was to unpack */
                   MSG_PACKED_KNOWN, /* some are unpacked, the others as they were */
                   MSG_PACKED_UNSURE, /* a call of the device failed: who knows what it has done */

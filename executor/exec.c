@@ -238,35 +238,45 @@ static int listen_to_apis(struct exec *x, struct sh_err *err)
     return data_new(&c, x->loop, x->slabs, &x->data, err);
 }
 
-static int choose_packing(const struct exec *x, enum msg_pack *out, struct sh_err *err)
+struct choice { /* of an option that is auto, on or off */
+    const char *name, *how;
+    uint32_t gains, on, off; /* auto: where the device has a link, only what gains something */
+};
+
+static int choose_how(const struct exec *x, const struct choice *c, uint32_t *out,
+                      struct sh_err *err)
 {
-    const char *how = x->conf->pack_images;
     int rc = SH_OK;
 
-    if (strcmp(how, "auto") == 0)
-        *out = dev_mem_is_queued(x->mem) ? MSG_PACK_GAINS : MSG_PACK_NEVER;
-    else if (strcmp(how, "on") == 0)
-        *out = MSG_PACK_ALWAYS;
-    else if (strcmp(how, "off") == 0)
-        *out = MSG_PACK_NEVER;
-    else
-        rc = SH_FAIL(err, SH_E_INVALID, "pack-images must be auto, on or off, not \"%s\"", how);
+    *out = c->off;
+    if (strcmp(c->how, "auto") == 0)
+        *out = dev_mem_is_queued(x->mem) ? c->gains : c->off;
+    else if (strcmp(c->how, "on") == 0)
+        *out = c->on;
+    else if (strcmp(c->how, "off") != 0)
+        rc = SH_FAIL(err, SH_E_INVALID, "%s must be auto, on or off, not \"%s\"", c->name, c->how);
     return rc;
 }
 
 static int start_models(struct exec *x, struct sh_err *err)
 {
     const struct store_users users = route_of_models(x);
-    enum msg_pack packs = MSG_PACK_NEVER;
-    int rc = choose_packing(x, &packs, err);
+    const struct choice how[] = {
+        {"pack-images", x->conf->pack_images, MSG_PACK_GAINS, MSG_PACK_ALWAYS, MSG_PACK_NEVER},
+        {"tables-in-place", x->conf->tables_in_place, MSG_TABLES_GAIN, MSG_TABLES_ALWAYS,
+         MSG_TABLES_NEVER}};
+    uint32_t packs = 0, tables = 0;
+    const int rc_packs = choose_how(x, &how[0], &packs, err);
+    const int rc = rc_packs ? rc_packs : choose_how(x, &how[1], &tables, err);
     const struct store_env env = {.executor = x->conf->name,
                                   .host_bytes = x->conf->model_host_bytes,
                                   .max_shapes = x->conf->model_shapes,
                                   .max_versions = x->conf->max_versions,
                                   .max_all_shapes = x->conf->max_shapes,
                                   .renew_s = x->conf->keep_renew_s,
-                                  .packs = packs,
+                                  .packs = (enum msg_pack)packs,
                                   .keep_packed_percent = (uint32_t)x->conf->keep_packed_percent,
+                                  .tables = (enum msg_tables)tables,
                                   .hooks = x->hooks ? &x->hooks->models : NULL,
                                   .loop = x->loop,
                                   .link_keys = x->link_keys,

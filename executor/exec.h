@@ -35,7 +35,7 @@ struct tx;
 
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
-    char *residency_policy, *nvml, *pack_images;
+    char *residency_policy, *nvml, *pack_images, *tables_in_place;
     char *api, *api_key_file, *api_ca_file;
     struct sh_wire_key_conf link_key;
     struct sh_otlp_conf otlp;

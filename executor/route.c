@@ -2,6 +2,7 @@
 #include "executor/route.h"
 
 #include "executor/models/fetch.h"
+#include "executor/models/tables.h"
 #include "executor/requests/slabs.h"
 #include "executor/runs/payload.h"
 #include "executor/training/train.h"
@@ -16,6 +17,9 @@ static bool on_worker_msg(void *arg, struct worker *w, const struct sh_msg *m, i
     switch (m->type) {
     case MSG_WK_MODEL_DONE:
         store_on_model_done(x->store, w, &m->u.wk_model_done, fds, n_fds);
+        return true;
+    case MSG_WK_TABLES_DONE:
+        store_on_tables(x->store, w, &m->u.wk_tables_done);
         return true;
     case MSG_WK_PART_FAILED:
         switch_on_part_failed(x->sw, w, &m->u.wk_part_failed);

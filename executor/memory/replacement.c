@@ -264,3 +264,12 @@ int replacement__check_order(const struct residency *r, uint32_t n_used, struct 
     }
     return n == n_used ? SH_OK : SH_FAIL(err, SH_E_BUG, "%u images by last use, not %u", n, n_used);
 }
+
+void residency_set_short(struct residency *r, uint32_t id, bool is_short)
+{
+    struct image *im = &r->images[id];
+
+    im->is_short = is_short;
+    if (im->held > residency__needs(im))
+        residency_forget(r, id, residency__needs(im));
+}

@@ -216,7 +216,7 @@ void residency_unpin(struct residency *r, uint32_t id)
     struct image *im = &r->images[id];
 
     if (im->pins && --im->pins == 0 && im->held > residency__needs(im))
-        residency_truncate(r, id, residency__needs(im));
+        cut_image(r, id, residency__needs(im), im->is_short ? ARENA_FOREIGN : left_tag(im));
 }
 
 uint32_t residency_pins(const struct residency *r, uint32_t id)
@@ -659,7 +659,7 @@ int residency_place(struct residency *r, uint32_t id, bool may_evict, struct res
                     struct sh_err *err)
 {
     struct image *im = &r->images[id];
-    struct want w = {.n = im->conf.n_blocks,
+    struct want w = {.n = residency__range(im),
                      .self = id,
                      .spare = id,
                      .tag = im->conf.tag,

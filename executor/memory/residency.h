@@ -44,6 +44,7 @@ struct residency;
 struct residency_image {
     uint32_t n_blocks, keep_blocks;
     uint32_t unpacked_blocks; /* it needs no more once nothing of it is packed; 0: n_blocks */
+    uint32_t short_blocks;    /* it needs no more while it is short, packed or not; 0: n_blocks */
     uint32_t tag;             /* tenant (arena.h); keep it small, tables go up to the largest tag */
     bool is_whole;            /* a part of it is of no use */
 };
@@ -123,6 +124,11 @@ void residency_set_packed(struct residency *r, uint32_t id, bool is_packed);
 void residency_back(struct residency *r, uint32_t id, uint32_t by, double worth);
 /* Blocks that the images which were used of late need, and this one. */
 uint64_t residency_demand(const struct residency *r, uint32_t id, int64_t now_ns);
+/* Its last blocks are not wanted, though they may be there: one that is short needs only
+ * short_blocks. An image that is pinned must not cease to be short unless it is whole. What becomes
+ * short gives back what is behind, if it is not pinned; with the last pin at the latest. Of one
+ * that is not short, unpacked_blocks says nothing. */
+void residency_set_short(struct residency *r, uint32_t id, bool is_short);
 /* Whoever evicts it waits for more than a copy when it is wanted again. */
 void residency_set_costly(struct residency *r, uint32_t id, bool is_costly);
 int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,

@@ -6,7 +6,7 @@
 
 struct image {
     struct residency_image conf;
-    bool is_used, use, is_candidate, in_ring, is_sticky, is_costly, is_packed;
+    bool is_used, use, is_candidate, in_ring, is_sticky, is_costly, is_packed, is_short;
     bool is_active;            /* second chance: not on the list of those that go first */
     uint32_t backed_by, backs; /* RESIDENCY_NO_IMAGE: by none, none */
     double worth;
@@ -18,11 +18,19 @@ struct image {
     uint64_t last_run; /* number of the last run that used it; 0: none did */
 };
 
+/* Of its range when it gets one. */
+static inline uint32_t residency__range(const struct image *im)
+{
+    return im->is_short && im->conf.short_blocks ? im->conf.short_blocks : im->conf.n_blocks;
+}
+
 static inline uint32_t residency__needs(const struct image *im)
 {
     const uint32_t unpacked = im->conf.unpacked_blocks;
 
-    return im->is_packed || !unpacked || im->held < unpacked ? im->conf.n_blocks : unpacked;
+    if (im->conf.short_blocks && !im->is_short)
+        return im->conf.n_blocks;
+    return im->is_packed || !unpacked || im->held < unpacked ? residency__range(im) : unpacked;
 }
 
 struct tenant {

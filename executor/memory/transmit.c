@@ -308,6 +308,19 @@ uint64_t tx_link_bytes(const struct tx_image *im, uint64_t device_bytes)
     return link;
 }
 
+/* Those that operations wait for. */
+static uint32_t n_needed(const struct tx_image *im)
+{
+    return im->n_layers - im->n_tables;
+}
+
+uint64_t tx_needed_bytes(const struct tx_image *im)
+{
+    const uint32_t n = n_needed(im);
+
+    return im->n_tables == 0 ? im->bytes : n ? im->layer_ends[n - 1] : 0;
+}
+
 /* The head that has the first `link` bytes. */
 static uint64_t device_bytes_of(const struct tx_image *im, uint64_t link)
 {
@@ -344,7 +357,7 @@ uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const doub
     double computed = 0, keep = 0;
 
     /* Without delay, all bytes up to layer j that are not kept arrive while layers < j compute. */
-    for (uint32_t j = 0; j < im->n_layers; j++) {
+    for (uint32_t j = 0; j < n_needed(im); j++) {
         double hidden = SH_MAX(computed - t->alpha_ns, 0.0) / t->beta_ns;
 
         keep = SH_MAX(keep, (double)im->layer_ends[j] - hidden);
@@ -367,9 +380,9 @@ double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *l
     }
     if (missing)
         ns = with_unpacking(im, missing, layer_ns);
-    if (ns && copy && im->n_layers &&
-        !solve(t->alpha_ns, t->beta_ns, missing, ns, im->n_layers, copy, &plan, NULL))
-        tail = SH_MIN(tail, (double)plan.finish_ns - t->beta_ns * (double)im->bytes);
+    if (ns && copy && n_needed(im) &&
+        !solve(t->alpha_ns, t->beta_ns, missing, ns, n_needed(im), copy, &plan, NULL))
+        tail = SH_MIN(tail, (double)plan.finish_ns - t->beta_ns * (double)tx_needed_bytes(im));
     group_plan_fini(&plan);
     free(ns);
     free(copy);
@@ -463,10 +476,11 @@ static double beta_of(const struct tx *t, const struct tx_image *im)
     return im->lacks ? SH_MAX(t->beta_ns, im->lacks_ns_per_byte) : t->beta_ns;
 }
 
-static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, const double *layer_ns,
-                       struct sh_err *err)
+static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place *place,
+                       uint64_t resident, const double *layer_ns, struct sh_err *err)
 {
-    uint64_t *missing = calloc(im->n_layers, sizeof(*missing));
+    const uint32_t needed = n_needed(im), more = place->with_tables ? im->n_tables : 0;
+    uint64_t *missing = calloc((size_t)im->n_layers + 1, sizeof(*missing));
     double *ns = NULL;
     uint32_t *ends = NULL, n = 0;
     int rc;
@@ -478,20 +492,20 @@ static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, con
     if (!ns)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
     else if (t->group)
-        rc = t->group(t->group_arg, missing, im->n_layers, &ends, &n, err);
+        rc = t->group(t->group_arg, missing, needed, &ends, &n, err);
     else
-        rc = tx_group(t->alpha_ns, beta_of(t, im), missing, ns, im->n_layers, &ends, &n, err);
+        rc = tx_group(t->alpha_ns, beta_of(t, im), missing, ns, needed, &ends, &n, err);
     free(ns);
     free(missing);
     if (rc)
         return rc;
     free(im->groups);
-    im->groups = calloc((size_t)n + 1, sizeof(*im->groups));
+    im->groups = calloc((size_t)n + more + 1, sizeof(*im->groups));
     if (!im->groups)
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %u groups", n);
-    for (uint32_t i = 0; !rc && i < n; i++)
-        im->groups[i].end_layer = ends[i];
-    im->n_groups = rc ? 0 : n;
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %u groups", n + more);
+    for (uint32_t i = 0; !rc && i < n + more; i++)
+        im->groups[i].end_layer = i < n ? ends[i] : needed + i - n + 1;
+    im->n_groups = rc ? 0 : n + more;
     free(ends);
     return rc;
 }
@@ -546,9 +560,9 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
     im->sent_bytes = resident;
     im->sent_ns = sh_clock_ns();
     im->is_alone = !place->moved && t->busy_until_ns <= (double)im->sent_ns && im->lacks == 0;
-    im->copied_bytes = im->bytes - resident;
+    im->copied_bytes = (place->with_tables ? im->bytes : tx_needed_bytes(im)) - resident;
     im->n_logged = im->n_sent = 0;
-    rc = plan_groups(t, im, resident, layer_ns, err);
+    rc = plan_groups(t, im, place, resident, layer_ns, err);
     if (!rc)
         number_groups(t, im, resident, place->moved);
     if (!rc && place->moved)

@@ -80,6 +80,7 @@ struct tx_image {
     const uint64_t *device_ends; /* BORROWED: of a packed image, ends of layers on the device */
     uint64_t shift;              /* where its first packed byte would lie in its range */
     double unpack_ns_per_byte;   /* of what is written; 0: it is not packed */
+    uint32_t n_tables; /* so many of the last layers no operation waits for (struct tx_place) */
     /* kept by transmit.c */
     uint32_t value;           /* last ticket value used */
     struct msg_group *groups; /* OWNED; set while groups are on their way */
@@ -100,9 +101,11 @@ struct tx_place {      /* of an image on the device */
     size_t off;        /* bytes in the arena */
     uint64_t resident; /* the first bytes, which need no copy ... */
     bool moved;        /* ... but are being moved from elsewhere in the arena: wait for them */
+    bool with_tables;  /* they come, too, each layer of them in a group behind all others */
 };
 
-/* Sends bytes [resident, bytes) of the image to its place in groups, each followed by its ticket,
+/* Sends bytes [resident, bytes) of the image, or what of that lies before its tables, to its place
+ * in groups, each followed by its ticket,
  * and ends with a mark. A head that moved gets a ticket too. layer_ns: f64[n_layers], compute time
  * of each layer. Nothing of the image may be on its way. A group is sent when host memory has it:
  * whoever lowers `lacks` calls tx_load_rest() again as long as tx_load_waits().
@@ -124,6 +127,7 @@ bool tx_load_is_last(const struct tx *t, const struct tx_image *im);
 bool tx_load_waits(const struct tx_image *im); /* for groups that host memory lacks */
 bool tx_image_busy(const struct tx_image *im);
 uint64_t tx_link_bytes(const struct tx_image *im, uint64_t device_bytes);
+uint64_t tx_needed_bytes(const struct tx_image *im);      /* over the link, without its tables */
 void tx_image_arrived(struct tx *t, struct tx_image *im); /* call it from fn */
 /* Raises the tickets of all copies that are under way or still due. Waiters go on, with garbage. */
 void tx_image_force(struct tx *t, struct tx_image *im);

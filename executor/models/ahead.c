@@ -15,17 +15,20 @@
 #include "executor/models/apart.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
+#include "executor/models/tables.h"
 
 static struct tx *tx_of(const struct model *m)
 {
     return store__env(m->store)->tx;
 }
 
-static bool is_store_quiet(const struct store *s)
+/* Is nothing else to be done? Runs of the model that read its tables in place do not matter. */
+static bool is_free_for(const struct model *m, uint64_t has)
 {
-    const struct store_users *u = store__users(s);
+    const struct store_users *u = store__users(m->store);
 
-    return u->is_quiet(u->arg);
+    return u->is_quiet(u->arg) ||
+           (m->tables.n && has >= tables__at(m) && !tables__are_others_busy(m));
 }
 
 static bool is_ahead(const struct model *m)
@@ -53,15 +56,19 @@ static void stop_coming(struct model *m)
     /* Packed layers lie at the end of the range, which has to be whole for them. */
     const uint64_t stays = m->link_ends ? m->at.resident : m->tx.sent_bytes;
     const uint64_t gone = model_link_bytes(m, stays);
+    const bool is_whole = m->tables.n && stays >= tables__at(m); /* but for them */
 
     m->rest = MODEL_REST_NONE;
     count_ahead(m, model_link_bytes(m, m->at.resident) - gone, "brought");
     count_ahead(m, gone, "given_up");
     tx_image_fini(&m->tx);
     model_unpin(m);
-    residency_forget(space_residency(store__env(m->store)->space), m->res,
-                     (uint32_t)(stays / DEV_BLOCK));
-    packed__forget(m);
+    tables__end(m, false);
+    if (!is_whole) {
+        residency_forget(space_residency(store__env(m->store)->space), m->res,
+                         (uint32_t)(stays / DEV_BLOCK));
+        packed__forget(m);
+    }
     apart__lose(m);
     store_tell_place(m);
 }
@@ -94,7 +101,8 @@ static void on_group(void *arg)
         store_tell_place(m);
         return;
     }
-    if (m->rest == MODEL_REST_GIVEN_UP || m->phase != MODEL_READY || !is_store_quiet(m->store) ||
+    if (m->rest == MODEL_REST_GIVEN_UP || m->phase != MODEL_READY ||
+        !is_free_for(m, m->link_ends ? m->at.resident : m->tx.sent_bytes) ||
         !tx_load_is_last(tx_of(m), &m->tx))
         stop_coming(m);
     else
@@ -110,16 +118,17 @@ static bool place_ahead(struct model *m, bool may_evict_stale)
 
     if (may_evict_stale && !space_has_spare(space, bytes))
         space_clear(space, m->res, bytes, RESIDENCY_STALE_NS);
-    return space_has_spare(space, bytes) && !model__place(m, false, &hit, NULL) && m->is_placed;
+    return space_has_spare(space, bytes) && !model__place(m, true, false, &hit, NULL) &&
+           m->is_placed;
 }
 
-static void bring_to_device(struct model *m, bool may_evict_stale)
+void model__bring(struct model *m, bool may_evict_stale)
 {
     const struct store_env *env = store__env(m->store);
     const double *layer_ns;
 
     if (m->phase != MODEL_READY || !m->has_image || m->tier.at != TIER_HOST || model_is_apart(m) ||
-        tx_image_busy(&m->tx) || find_ahead(m->store) || !is_store_quiet(m->store) ||
+        tx_image_busy(&m->tx) || find_ahead(m->store) || !is_free_for(m, model_resident_bytes(m)) ||
         tx_backlog_ns(env->tx) > 0 || !model_batch(m, 1, &layer_ns) ||
         !HOOK_ASK(env->hooks, has_memory, true) || !place_ahead(m, may_evict_stale))
         return;
@@ -131,7 +140,7 @@ static void bring_to_device(struct model *m, bool may_evict_stale)
 
 void model_bring_ahead(struct model *m, bool may_evict_stale)
 {
-    bring_to_device(m, may_evict_stale);
+    model__bring(m, may_evict_stale);
     store_tell_place(m);
 }
 

@@ -48,7 +48,7 @@ bool apart__is_wanted(const struct model *m)
     const struct store_env *env = store__env(m->store);
 
     return env->keep_packed_percent < APART_NEVER && m->link_ends && m->handle > 0 &&
-           !m->apart.has_res && worth_of(m) < MOST_WORTH &&
+           !m->apart.has_res && m->tables.n == 0 && worth_of(m) < MOST_WORTH &&
            residency_demand(device_images(m), m->res, sh_clock_ns()) * 100 >
                (uint64_t)arena_blocks(residency_arena(device_images(m))) * env->keep_packed_percent;
 }

@@ -34,8 +34,9 @@ int loading_name(struct model *m, const char *identity, struct sh_err *err)
     kept_dir_drop(&m->kept);
     if (m->handle < 0) /* of an evaluation: it comes once */
         return SH_OK;
-    snprintf(what, sizeof(what), "precision=%.16s max_batch=%u%s", m->precision, m->max_batch,
-             store__env(m->store)->packs == MSG_PACK_NEVER ? "" : " packed");
+    snprintf(what, sizeof(what), "precision=%.16s max_batch=%u%s%s", m->precision, m->max_batch,
+             store__env(m->store)->packs == MSG_PACK_NEVER ? "" : " packed",
+             store__env(m->store)->tables == MSG_TABLES_NEVER ? "" : " tables");
     return kept_dir_name(store__env(m->store)->kept, m->tenant, m->package, what, identity,
                          &m->kept, err);
 }

@@ -9,6 +9,7 @@
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/models/seen.h"
+#include "executor/models/tables.h"
 #include "executor/models/tier.h"
 
 #include <inttypes.h>
@@ -30,6 +31,7 @@ void model__drop_tables(struct model *m)
     if (m->is_locked)
         dev_mem_host_unlock(store__env(m->store)->mem, m->image.base);
     m->is_locked = false;
+    tables__forget(m);
     sh_shm_fini(&m->image);
     tx_image_fini(&m->tx);
     free(m->layer_ends);
@@ -171,6 +173,8 @@ static int read_model_tables(struct model *m, const struct msg_wk_model_done *d,
         rc = shapes__read_sizes(d->sizes, &m->sizes, err);
     if (!rc)
         rc = check_tables(m, err);
+    if (!rc)
+        rc = tables__read(m, d->n_tables, err);
     return rc ? rc : packed__read(m, d->link_ends, err);
 }
 
@@ -209,6 +213,11 @@ int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
     return rc;
 }
 
+static uint32_t to_dev_blocks(uint64_t bytes)
+{
+    return (uint32_t)((bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+}
+
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
                        struct sh_err *err)
 {
@@ -223,10 +232,12 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     if (rc)
         goto fail;
     m->tx = packed__tx(m);
-    im.n_blocks = (uint32_t)((m->room_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
-    im.unpacked_blocks = (uint32_t)((m->image_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
-    im.keep_blocks =
-        (uint32_t)((tx_keep_bytes(env->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) / DEV_BLOCK);
+    im.n_blocks = to_dev_blocks(m->room_bytes);
+    im.unpacked_blocks = to_dev_blocks(tables__at(m));
+    if (m->tables.n)
+        im.short_blocks =
+            to_dev_blocks(SH_MAX(tables__at(m), m->tx.shift + tx_needed_bytes(&m->tx)));
+    im.keep_blocks = to_dev_blocks(tx_keep_bytes(env->tx, &m->tx, m->layer_ns));
     rc = residency_add(space_residency(env->space), &im, &m->res, err);
     if (rc)
         goto fail;
@@ -234,6 +245,11 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     /* The slot may have served another image: go on from its value. */
     m->tx.value = dev_ticket_value(env->mem, m->tx.slot);
     m->has_image = true;
+    residency_set_short(space_residency(env->space), m->res, m->tables.n > 0);
+    if (m->image.fd >= 0)
+        tables__open(m, m->image.fd, 0);
+    else
+        tables__open(m, m->kept_fd, d->image_at);
     return SH_OK;
 fail: /* it may be built again */
     model__drop_tables(m);
@@ -254,7 +270,8 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
     struct msg_batch theirs[MODEL_MAX_BATCHES];
     int rc;
 
-    if (d->image_bytes != m->image_bytes || d->layer_ends.len != m->n_layers * sizeof(uint64_t) ||
+    if (d->image_bytes != m->image_bytes || d->n_tables != m->base->tables.n ||
+        d->layer_ends.len != m->n_layers * sizeof(uint64_t) ||
         (m->n_layers && memcmp(d->layer_ends.data, m->base->layer_ends, d->layer_ends.len) != 0))
         return SH_FAIL(err, SH_E_BUG, "a worker compiled the model to another image");
     if (d->batches.len % sizeof(theirs[0]) || n < 1 || n > m->n_batches)
@@ -304,6 +321,9 @@ uint64_t model_resident_bytes(const struct model *m)
     if (!m->has_image || m->is_broken)
         return 0;
     held = (uint64_t)residency_held(residency_of(m), m->res) * DEV_BLOCK;
+    if (m->tables.at != TABLES_HERE ||
+        residency_held(residency_of(m), m->res) < residency_blocks(residency_of(m), m->res))
+        held = SH_MIN(held, tables__at(m));
     return packed__usable(m, SH_MIN(held, m->image_bytes));
 }
 
@@ -316,7 +336,9 @@ static void forget_lost_image(struct model *m)
     if (!m->is_lost || residency_pins(res, m->res))
         return;
     m->is_lost = m->is_broken = false;
+    tables__end(m, false);
     residency_forget(res, m->res, 0);
+    tables__settle(m);
     packed__forget(m);
 }
 
@@ -339,6 +361,7 @@ void model__arrived(void *arg)
     tx_image_arrived(store__env(m->store)->tx, &m->tx);
     m->is_lost = m->is_broken;
     apart__arrived(m, m->is_lost);
+    tables__end(m, !m->is_broken);
     model_unpin(m);
     if (m->is_lost) /* PREPARE has announced what will not be there */
         model_unkeep(m, INT64_MAX);
@@ -389,9 +412,30 @@ static int place_unpacked(struct model *m, bool may_evict, struct sh_err *err)
     return SH_OK;
 }
 
-int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
+/* Copies of it are under way: of all that it needs? Those of tables that nobody waits for go on as
+ * they do. */
+static int join_copies(struct model *m, bool with_tables, struct sh_err *err)
 {
-    const uint64_t held = model_resident_bytes(m);
+    const bool needs_all = with_tables || m->tx.sent_bytes < tx_needed_bytes(&m->tx);
+
+    if (with_tables && m->tables.n && m->tables.at == TABLES_AWAY)
+        return SH_FAIL(err, SH_E_DEVMEM, "the model's memory is being filled; try again");
+    if (m->rest != MODEL_REST_NONE && needs_all)
+        m->rest = MODEL_REST_ASKED;
+    residency_touch(residency_of(m), m->res, sh_clock_ns());
+    return SH_OK;
+}
+
+/* As many bytes of the image, as they lie on the device, as it has memory for. */
+static uint64_t place_bytes(const struct model *m)
+{
+    return m->tables.n == 0 ? m->image_bytes : m->at.with_tables ? m->room_bytes : tables__at(m);
+}
+
+int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hit_out,
+                 struct sh_err *err)
+{
+    uint64_t held, wanted;
     bool goes_apart;
     int rc = SH_OK;
 
@@ -402,28 +446,38 @@ int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
     rc = packed__settle(m, err);
     if (rc)
         return rc;
-    if (tx_image_busy(&m->tx)) {
-        if (m->rest != MODEL_REST_NONE)
-            m->rest = MODEL_REST_ASKED;
-        residency_touch(residency_of(m), m->res, sh_clock_ns());
-        return SH_OK;
-    }
+    if (tx_image_busy(&m->tx))
+        return join_copies(m, with_tables, err);
+    tables__settle(m);
     apart__look(m);
-    if (held < m->image_bytes && model_is_apart(m))
+    held = model_resident_bytes(m);
+    with_tables |= m->tables.at == TABLES_HERE;
+    wanted = with_tables ? m->image_bytes : tables__at(m);
+    if (held < wanted && model_is_apart(m))
         return place_unpacked(m, may_evict, err);
-    goes_apart = held < m->image_bytes && apart__is_wanted(m);
-    if (held < m->image_bytes)
+    goes_apart = held < wanted && apart__is_wanted(m);
+    if (held < wanted)
         rc = tier_bring(m, goes_apart ? 0 : held, may_evict, err);
     if (!rc && goes_apart) /* a packed copy has all layers, or is none */
         residency_forget(residency_of(m), m->res, 0);
     if (!rc)
-        rc = space_place(store__env(m->store)->space, m->res, m->image_bytes, may_evict, &m->at,
+        rc = tables__begin(m, with_tables, err);
+    if (!rc) {
+        m->at.with_tables = with_tables;
+        rc = space_place(store__env(m->store)->space, m->res, place_bytes(m), may_evict, &m->at,
                          err);
-    if (rc)
+        m->at.with_tables = with_tables;
+    }
+    if (rc) {
+        tables__end(m, false);
         return rc;
+    }
+    if (m->tables.at != TABLES_HERE) /* what else may lie there */
+        m->at.resident = SH_MIN(m->at.resident, held);
+    m->at.resident = SH_MIN(m->at.resident, wanted);
     *hit_out = m->at.resident;
     tier_needs(m, m->at.resident);
-    m->is_placed = m->at.resident < m->image_bytes || m->at.moved;
+    m->is_placed = m->at.resident < wanted || m->at.moved;
     if (m->is_placed)
         residency_pin(residency_of(m), m->res);
     if (goes_apart)
@@ -433,7 +487,11 @@ int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
 
 int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
 {
-    return model__place(m, true, hit_out, err);
+    const bool with_tables = !model_reads_in_place(m);
+
+    if (with_tables && m->tables.at == TABLES_AWAY && m->tables.n)
+        model_unkeep(m, INT64_MAX); /* it may have to move */
+    return model__place(m, with_tables, true, hit_out, err);
 }
 
 int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err)
@@ -471,10 +529,11 @@ int model_transmit_rest(struct model *m, struct sh_err *err)
     return rc;
 }
 
-static int transmit(struct model *m, const double *layer_ns, bool may_evict, struct sh_err *err)
+static int transmit(struct model *m, const double *layer_ns, bool with_tables, bool may_evict,
+                    struct sh_err *err)
 {
     uint64_t hit;
-    int rc = model__place(m, may_evict, &hit, err);
+    int rc = model__place(m, with_tables, may_evict, &hit, err);
 
     if (!rc)
         rc = model_transmit_begin(m, layer_ns, err);
@@ -483,7 +542,7 @@ static int transmit(struct model *m, const double *layer_ns, bool may_evict, str
 
 int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err)
 {
-    return transmit(m, layer_ns, true, err);
+    return transmit(m, layer_ns, true, true, err);
 }
 
 double model_tail_ns(const struct model *m, const double *layer_ns)
@@ -504,9 +563,9 @@ static void prepare_image(struct model *m, bool may_evict)
     /* Nobody may have been let in for it: it takes no more host memory than there is. */
     if (held < m->image_bytes && model_is_apart(m))
         return; /* it needs no link, and memory only when it runs */
-    if (!m->is_broken && held < m->image_bytes && tier_bring(m, held, false, NULL))
+    if (!m->is_broken && held < model_run_bytes(m) && tier_bring(m, held, false, NULL))
         return;
-    if (transmit(m, layer_ns, may_evict, NULL))
+    if (transmit(m, layer_ns, !model_reads_in_place(m), may_evict, NULL))
         return; /* no room without hurting others: the run will make it */
     m->keep_until_ns = sh_clock_ns() + RESIDENCY_KEEP_NS;
     if (!m->is_kept)
@@ -516,7 +575,7 @@ static void prepare_image(struct model *m, bool may_evict)
 
 void model_prepare(struct model *m, bool may_evict)
 {
-    const bool was_whole = m->has_image && model_resident_bytes(m) == m->image_bytes;
+    const bool was_whole = m->has_image && model_resident_bytes(m) >= model_run_bytes(m);
 
     prepare_image(m, may_evict);
     if (!was_whole)

@@ -101,8 +101,11 @@ void model__go(struct model *m, enum model_phase to);
 void model__forget_series(const struct model *gone);
 void model__free(struct model *m);            /* NULL is allowed */
 void model__keep_fd(struct model *m, int fd); /* TAKES fd; -1: closes the present one */
-/* As model_place(). */
-int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err);
+/* As model_place(); with its tables, or those that are there. */
+int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hit_out,
+                 struct sh_err *err);
+/* As model_bring_ahead(), but the scheduler is not told. */
+void model__bring(struct model *m, bool may_evict_stale);
 void model__arrived(void *m); /* all of it is there: a tx_done_fn */
 /* Copies of it are under way, and no more come. */
 void model__break(struct model *m);

@@ -1,8 +1,9 @@
 /* model_life.c - the phases of a model, as in the table of store.h; the states of an image that
  * comes from another executor, as in that of model_int.h; those of one that stays packed, as in
- * that of apart.c. */
+ * that of apart.c; and of tables, as in that of tables.h. */
 #include "common/life.h"
 #include "executor/models/model_int.h"
+#include "executor/models/tables.h"
 
 static const char *const PHASE_NAME[MODEL_N_PHASES] = {
     [MODEL_BUILDING] = "building",
@@ -23,6 +24,14 @@ static const unsigned FETCH_NEXT[FETCH_N_STATES] = {
     [FETCH_WRONG] = SH_LIFE(FETCH_OVER),
     [FETCH_KEEPING] = SH_LIFE(FETCH_OVER),
 };
+static const char *const TABLES_NAME[TABLES_N_AT] = {"away", "coming", "here"};
+static const unsigned TABLES_NEXT[TABLES_N_AT] = {
+    [TABLES_AWAY] = SH_LIFE(TABLES_COMING),
+    [TABLES_COMING] = SH_LIFE(TABLES_HERE) | SH_LIFE(TABLES_AWAY),
+    [TABLES_HERE] = SH_LIFE(TABLES_AWAY),
+};
+const struct sh_life TABLES_LIFE = {"tables", TABLES_N_AT, TABLES_NAME, TABLES_NEXT};
+
 const struct sh_life FETCH_LIFE = {"image from elsewhere", FETCH_N_STATES, FETCH_NAME, FETCH_NEXT};
 
 static const char *const APART_NAME[APART_N_STATES] = {"none", "coming", "whole"};

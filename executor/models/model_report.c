@@ -7,6 +7,7 @@
 #include "executor/models/host.h"
 #include "executor/models/loading.h"
 #include "executor/models/model_int.h"
+#include "executor/models/tables.h"
 
 #include <stdlib.h>
 
@@ -51,22 +52,22 @@ static void report_version(const struct model *m)
         return; /* ours alone */
     if (m->phase == MODEL_BUILDING && m->is_looked_at)
         step = loading_step_of(m->store, m);
-    msg.u.model_state =
-        (struct msg_model_state){.version_id = m->handle,
-                                 .state = phase_of(m, MSG_MODEL_LOADING),
-                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
-                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
-                                 .image_bytes = m->image_bytes,
-                                 .link_bytes = m->link_bytes,
-                                 .resident_bytes = model_resident_bytes(m),
-                                 .profile = {profile, n * sizeof(profile[0])},
-                                 .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0,
-                                 .step = step.step,
-                                 .done = step.done,
-                                 .total = step.total,
-                                 .left_ns = step.left_ns,
-                                 .short_bytes = m->phase == MODEL_FAILED ? m->short_bytes : 0,
-                                 .short_of_tenant = m->is_short_of_tenant};
+    msg.u.model_state = (struct msg_model_state){
+        .version_id = m->handle,
+        .state = phase_of(m, MSG_MODEL_LOADING),
+        .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
+        .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
+        .image_bytes = m->image_bytes,
+        .link_bytes = m->has_image ? tx_needed_bytes(&m->tx) : m->link_bytes,
+        .resident_bytes = model_told_bytes(m),
+        .profile = {profile, n * sizeof(profile[0])},
+        .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0,
+        .step = step.step,
+        .done = step.done,
+        .total = step.total,
+        .left_ns = step.left_ns,
+        .short_bytes = m->phase == MODEL_FAILED ? m->short_bytes : 0,
+        .short_of_tenant = m->is_short_of_tenant};
     uplink_send(store__env(m->store)->up, &msg);
 }
 

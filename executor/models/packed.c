@@ -20,6 +20,7 @@
 #include "common/mem.h"
 #include "executor/models/apart.h"
 #include "executor/models/model_int.h"
+#include "executor/models/tables.h"
 #include "executor/models/tier.h"
 #include "runtime/pack/pack.h"
 
@@ -36,6 +37,12 @@ static struct residency *places(const struct model *m)
     return space_residency(store__env(m->store)->space);
 }
 
+/* Tables never are: who reads them in host memory wants them as they are. */
+static uint32_t n_packable(const struct model *m)
+{
+    return m->n_layers - m->tables.n;
+}
+
 static uint64_t layer_start(const uint64_t *ends, uint32_t layer)
 {
     return layer ? ends[layer - 1] : 0;
@@ -44,7 +51,7 @@ static uint64_t layer_start(const uint64_t *ends, uint32_t layer)
 /* Where the packed image lies in its range. */
 static uint64_t shift_of(const struct model *m)
 {
-    return pack_shift(m->layer_ends, m->link_ends, m->n_layers);
+    return SH_ALIGN_UP(pack_shift(m->layer_ends, m->link_ends, n_packable(m)), (uint64_t)DEV_ALIGN);
 }
 
 static int check_link_ends(const struct model *m, struct sh_err *err)
@@ -59,7 +66,12 @@ static int check_link_ends(const struct model *m, struct sh_err *err)
     for (uint32_t i = 0; i < m->n_layers; last = m->link_ends[i++])
         if (m->link_ends[i] < last || m->link_ends[i] % PACK_ALIGN)
             return SH_FAIL(err, SH_E_PROTO, "packed layer %u ends before it begins", i);
-    return last > 0 && last <= 2 * most
+    for (uint32_t i = n_packable(m); i < m->n_layers; i++)
+        if (m->link_ends[i] !=
+            SH_ALIGN_UP(m->link_ends[n_packable(m) - 1], (uint64_t)DEV_TABLES_ALIGN) +
+                (m->layer_ends[i] - m->layer_ends[n_packable(m) - 1]))
+            return SH_FAIL(err, SH_E_PROTO, "layer %u of tables is packed", i);
+    return last > 0 && last <= 2 * most + DEV_TABLES_ALIGN
                ? SH_OK
                : SH_FAIL(err, SH_E_PROTO, "the packed layers hold %" PRIu64 " bytes", last);
 }
@@ -77,8 +89,6 @@ void packed__ask(const struct model *m, struct msg_wk_model *to)
     to->pack = HOOK_ASK(env->hooks, maps_images, true) ? env->packs : MSG_PACK_NEVER;
     if (m->has_image) /* it is made again for its file: as it is */
         to->pack = m->link_ends ? MSG_PACK_ALWAYS : MSG_PACK_NEVER;
-    to->copy_ns = tx_alpha_ns(env->tx);
-    to->link_ns = tx_beta_ns(env->tx);
     to->unpack_ns = unpack_ns_per_byte(env);
 }
 
@@ -98,7 +108,7 @@ int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err)
     free(m->link_ends);
     m->link_ends = NULL;
     m->link_bytes = m->room_bytes = m->image_bytes;
-    m->packed_from = m->n_layers;
+    m->packed_from = n_packable(m);
     if (link_ends.len == 0)
         return SH_OK;
     if (link_ends.len != m->n_layers * sizeof(*m->link_ends))
@@ -120,6 +130,7 @@ struct tx_image packed__tx(const struct model *m)
     struct tx_image im = {.host = m->image.base,
                           .bytes = m->link_bytes,
                           .n_layers = m->n_layers,
+                          .n_tables = m->tables.n,
                           .layer_ends = m->layer_ends};
 
     if (!m->link_ends)
@@ -134,7 +145,7 @@ struct tx_image packed__tx(const struct model *m)
 /* Are its packed layers of no use any more? */
 static bool has_lost_packed(const struct model *m)
 {
-    return m->packed_from < m->n_layers &&
+    return m->packed_from < n_packable(m) &&
            (m->is_spoiled || apart__has_lost_source(m) ||
             residency_held(places(m), m->res) < residency_blocks(places(m), m->res));
 }
@@ -164,12 +175,12 @@ void packed__send(struct model *m)
 
     if (!m->link_ends)
         return;
-    while (i < m->n_layers && m->layer_ends[i] <= m->at.resident)
+    while (i < n_packable(m) && m->layer_ends[i] <= m->at.resident)
         i++;
-    m->packed_from = i;
+    m->packed_from = m->tables.n ? SH_MIN(m->packed_from, i) : i; /* some may wait to be unpacked */
     m->apart.is_source = m->apart.at == APART_COMING;
     m->tx.shift = m->apart.is_source ? 0 : shift_of(m);
-    residency_set_packed(places(m), m->res, i < m->n_layers);
+    residency_set_packed(places(m), m->res, m->packed_from < n_packable(m));
 }
 
 void packed__take_apart(struct model *m)
@@ -181,7 +192,7 @@ void packed__take_apart(struct model *m)
 
 void packed__forget(struct model *m)
 {
-    m->packed_from = m->n_layers;
+    m->packed_from = n_packable(m);
     m->is_spoiled = m->apart.is_source = false;
     residency_set_packed(places(m), m->res, false);
 }
@@ -190,7 +201,9 @@ void packed__forget(struct model *m)
 
 uint64_t model_link_bytes(const struct model *m, uint64_t from)
 {
-    return m->link_bytes - tx_link_bytes(&m->tx, from);
+    const uint64_t all = m->at.with_tables ? m->link_bytes : tx_needed_bytes(&m->tx);
+
+    return all - SH_MIN(all, tx_link_bytes(&m->tx, from));
 }
 
 int64_t model_unpack_ns(const struct model *m)
@@ -199,14 +212,14 @@ int64_t model_unpack_ns(const struct model *m)
 
     if (model_is_apart(m) && model_resident_bytes(m) < m->image_bytes)
         return (int64_t)((double)m->image_bytes * m->tx.unpack_ns_per_byte);
-    if (!m->has_image || m->is_broken || m->packed_from == m->n_layers || has_lost_packed(m))
+    if (!m->has_image || m->is_broken || m->packed_from == n_packable(m) || has_lost_packed(m))
         return 0;
-    return (int64_t)((double)(m->image_bytes - done) * m->tx.unpack_ns_per_byte);
+    return (int64_t)((double)(tables__at(m) - done) * m->tx.unpack_ns_per_byte);
 }
 
 bool model_tell_packed(const struct model *m, struct msg_wk_run *r)
 {
-    if (m->packed_from == m->n_layers || !m->link_ends)
+    if (m->packed_from == n_packable(m) || !m->link_ends)
         return false;
     r->packed_from = m->packed_from;
     r->packed_at = m->apart.is_source ? m->apart.off : m->at.off + m->tx.shift;
@@ -218,15 +231,15 @@ static void note_unpacked(struct model *m, uint32_t unpacked)
 {
     if (m->is_spoiled)
         return;
-    m->packed_from = SH_MAX(m->packed_from, SH_MIN(unpacked, m->n_layers));
-    m->apart.is_source &= m->packed_from < m->n_layers;
-    residency_set_packed(places(m), m->res, m->packed_from < m->n_layers);
+    m->packed_from = SH_MAX(m->packed_from, SH_MIN(unpacked, n_packable(m)));
+    m->apart.is_source &= m->packed_from < n_packable(m);
+    residency_set_packed(places(m), m->res, m->packed_from < n_packable(m));
 }
 
 /* What lies apart is as it was: it is unpacked again. */
 void model_spoil(struct model *m)
 {
-    m->is_spoiled = m->packed_from < m->n_layers && !m->apart.is_source;
+    m->is_spoiled = m->packed_from < n_packable(m) && !m->apart.is_source;
 }
 
 bool model_is_spoiled(const struct model *m)

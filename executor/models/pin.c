@@ -9,6 +9,7 @@
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/models/seen.h"
+#include "executor/models/tables.h"
 #include "executor/models/tier.h"
 
 #include <inttypes.h>
@@ -77,7 +78,7 @@ static int64_t arrives_in_ns(const struct model *m)
 /* Of it, what a run needs no link for. */
 static uint64_t linkless_bytes(const struct model *m)
 {
-    return model_is_apart(m) ? m->image_bytes : model_resident_bytes(m);
+    return model_is_apart(m) ? m->image_bytes : model_told_bytes(m);
 }
 
 /* True: a message went out. */
@@ -144,6 +145,8 @@ void store_second(struct store *s)
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (is_idle && m->is_pinned && m->phase == MODEL_READY && m->has_image)
             bring_back(m);
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        tables__second(m);
     for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
         n += tell_model_place(s, m, false);
     update_pin_metrics(s);

@@ -213,7 +213,7 @@ static int add_shape_model(struct model *version, const struct sh_sizes *sizes, 
     m->max_batch = version->max_batch;
     m->tag = version->tag;
     m->is_quick = m->is_looked_at = true;
-    m->image.fd = m->kept_fd = -1;
+    m->image.fd = m->kept_fd = m->tables.fd = -1;
     m->last_use_ns = sh_clock_ns();
     rc = sh_strdup(version->tenant, &m->tenant, err);
     if (!rc)
@@ -324,7 +324,8 @@ static int take_tables(struct model *m, const struct msg_wk_model_done *d, struc
     m->image_bytes = b->image_bytes;
     m->room_bytes = b->room_bytes;
     m->n_layers = b->n_layers;
-    if (d->image_bytes != b->image_bytes || d->layer_ends.len != b->n_layers * sizeof(uint64_t) ||
+    if (d->image_bytes != b->image_bytes || d->n_tables != b->tables.n ||
+        d->layer_ends.len != b->n_layers * sizeof(uint64_t) ||
         (b->n_layers && memcmp(d->layer_ends.data, b->layer_ends, d->layer_ends.len) != 0) ||
         m->n_batches > b->n_batches)
         return SH_FAIL(err, SH_E_BUG, "a worker compiled the shape to another image");

@@ -16,6 +16,7 @@
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/models/seen.h"
+#include "executor/models/tables.h"
 #include "executor/models/tier.h"
 
 #include <inttypes.h>
@@ -183,7 +184,7 @@ static int new_store_model(struct store *s, const struct msg_model_load *l, stru
     m->handle = l->version_id;
     m->max_batch = l->max_batch;
     m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1); /* NAN: 0 */
-    m->image.fd = m->kept_fd = -1;
+    m->image.fd = m->kept_fd = m->tables.fd = -1;
     rc = sh_strdup(l->tenant, &m->tenant, err);
     if (!rc)
         rc = sh_strdup(l->model, &m->name, err);
@@ -400,6 +401,8 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
         msg.u.wk_model.of = m->base->handle;
         msg.u.wk_model.sizes = (struct sh_blob){m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])};
     }
+    if (!is_shape)
+        tables__ask(m, &msg.u.wk_model);
     if (build) {
         packed__ask(m, &msg.u.wk_model);
         fds[2] = open_kept(w, m);
@@ -764,6 +767,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
                           : shapes__take_tables(m, d, &err);
     else if (!rc && m->base->has_image)
         rc = model__agree(m, d, &err);
+    if (!rc && m->phase != MODEL_BUILDING && m->base == m)
+        tables__offer(m, w);
     if (rc) {
         if (!d->rc) /* it has it, and must not run it */
             drop_in_worker(w, m->handle);

@@ -35,6 +35,7 @@
 #include "executor/files/blobs.h"
 #include "executor/memory/space.h"
 #include "executor/models/apart_state.h"
+#include "executor/models/image_of.h"
 #include "executor/models/kept_dir.h"
 #include "executor/pool/waits.h"
 #include "executor/report/uplink.h"
@@ -51,26 +52,6 @@ struct seen {                  /* counts of one version (seen.h) */
     size_t n;
     bool has_changed;
     int64_t written_ns;
-};
-
-enum model_tier { TIER_HOST, TIER_DISK, TIER_COMING };
-
-struct tier { /* tier.h */
-    enum model_tier at;
-    bool is_lost;              /* its file is damaged */
-    bool is_over;              /* it came without room in host memory: others leave when they can */
-    struct kept_pieces pieces; /* but in TIER_HOST; fd and crc are OWNED */
-    bool maps;                 /* its memory is the file's */
-    uint32_t first, n_read;    /* COMING: the piece that was read first; so many are there */
-    uint32_t n_asked;          /* ... or asked for */
-    struct tier_read *reads;   /* OWNED [TIER_READS]: under way */
-};
-
-enum model_rest {                     /* of its groups, those that are still to be sent */
-                  MODEL_REST_NONE,    /* there are none */
-                  MODEL_REST_ASKED,   /* model_transmit_rest() sends them */
-                  MODEL_REST_AHEAD,   /* nobody has asked: ahead.c sends one after the other ... */
-                  MODEL_REST_GIVEN_UP /* ... or no more, as somebody needs the memory */
 };
 
 struct model {
@@ -112,6 +93,7 @@ struct model {
 
     struct sh_shm image; /* in memory, or mapped from the kept file; unset: on disk alone */
     struct tier tier;
+    struct tables tables;
     int kept_fd; /* OWNED: kept file that the builder checks before we map it; -1: none */
     bool is_locked;
     uint64_t image_bytes, room_bytes; /* on the device; of its place there */
@@ -178,6 +160,7 @@ struct store_env {
     int64_t renew_s;                 /* keep.h; 0: never */
     enum msg_pack packs;             /* images that are made from now on */
     uint32_t keep_packed_percent;    /* of device memory (apart.h); APART_NEVER: never */
+    enum msg_tables tables;          /* ... what of them is read in place */
     const struct store_hooks *hooks; /* NULL: none */
     struct sh_loop *loop;
     struct sh_wire_keys *link_keys;

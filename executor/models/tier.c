@@ -9,6 +9,7 @@
 #include "executor/models/host.h"
 #include "executor/models/keep.h"
 #include "executor/models/model_int.h"
+#include "executor/models/tables.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -119,6 +120,7 @@ static uint64_t leave_memory(struct model *m)
         m->is_unkept = true; /* it is made once more, to be kept */
         return 0;
     }
+    tables__close(m);
     let_memory_go(m);
     m->tier.at = TIER_DISK;
     set_costly(m, true);
@@ -252,8 +254,10 @@ static void on_whole(struct model *m)
 {
     struct tier *t = &m->tier;
 
-    forget_file(t);
     t->at = TIER_HOST;
+    tables__open(m, t->maps ? t->pieces.fd : m->image.fd, t->maps ? t->pieces.at : 0);
+    close(t->pieces.fd);
+    forget_file(t);
     set_costly(m, false);
     SH_INFO("image.host", "version=%" PRId64 " model=%s bytes=%" PRIu64 " disk_mb_per_s=%.0f",
             m->handle, m->name, m->link_bytes, tier_bytes_per_s(m->store) / 1e6);

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/memory/transmit.h"
+#include "executor/models/tables.h"
 #include "executor/runs/switch_int.h"
 
 /* As of a run's beginning, or of a tick. */
@@ -91,7 +92,7 @@ bool rivalry__waits_for_drop(const struct run *r)
 
     return switch_holds_off(sw) && rival->has_yielded(rival->arg, STOP_PAUSE) &&
            !rival->has_yielded(rival->arg, STOP_DROP) &&
-           model_resident_bytes(r->model) < r->model->image_bytes;
+           model_resident_bytes(r->model) < model_run_bytes(r->model);
 }
 
 bool switch_holds_off(const struct switcher *sw)

@@ -1,6 +1,7 @@
 /* room.c - see switch_int.h: the memory of a run, its image and its workspace. */
 #include "common/mem.h"
 #include "executor/models/apart.h"
+#include "executor/models/tables.h"
 #include "executor/runs/inputs.h"
 #include "executor/runs/switch_int.h"
 
@@ -26,6 +27,7 @@ static int take_memory_way(struct run *r, enum space_way way, struct sh_err *err
         return rc;
     r->ws_bytes = b->ws_bytes;
     r->has_ws = true;
+    r->run_bytes = model_run_bytes(r->model);
     rc = model_place(r->model, &r->hit_bytes, err);
     if (!rc) {
         rc = inputs_send(r, err);
@@ -99,7 +101,7 @@ int room__take(struct run *r, struct sh_err *err)
 enum stop_way room__way(const struct run *r)
 {
     const struct switch_rival *rival = &r->sw->rival;
-    const bool waits = model_resident_bytes(r->model) < r->model->image_bytes;
+    const bool waits = model_resident_bytes(r->model) < model_run_bytes(r->model);
     struct space_range freed[2];
     enum space_way way;
 

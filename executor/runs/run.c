@@ -8,6 +8,7 @@
 #include "executor/models/apart.h"
 #include "executor/models/found.h"
 #include "executor/models/packed.h"
+#include "executor/models/tables.h"
 #include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
@@ -135,7 +136,7 @@ void run__free(struct run *r)
 /* From the moment the run had the device to the arrival of its last group; 0: all was there. */
 static int64_t copy_ns(const struct run *r)
 {
-    if (!r->has_pin || r->hit_bytes >= r->model->image_bytes || !r->start_ns)
+    if (!r->has_pin || r->hit_bytes >= r->run_bytes || !r->start_ns)
         return 0;
     if (tx_image_busy(&r->model->tx)) /* the note of the last group came behind the result */
         return sh_clock_ns() - r->start_ns;
@@ -256,7 +257,7 @@ static void note_switch(const struct run *r, const struct run_result *res,
 static void count_run(const struct run *r, const struct run_result *res,
                       const struct msg_wk_run_done *done)
 {
-    const enum model_found found = r->hit_bytes >= r->model->image_bytes
+    const enum model_found found = r->hit_bytes >= r->run_bytes
                                        ? (r->is_packed ? MODEL_FOUND_PACKED : MODEL_FOUND_FULL)
                                    : r->hit_bytes > 0 ? MODEL_FOUND_PARTIAL
                                                       : MODEL_FOUND_NONE;
@@ -413,7 +414,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
         .total_ns = res.total_ns,
         .copy_ns = res.copy_ns,
         .compute_ns = r->spent_ns + res.compute_ns,
-        .resident_bytes = model_resident_bytes(r->model),
+        .resident_bytes = model_told_bytes(r->model),
         .busy_ns = done ? done->end_ns - done->start_ns : 0,
         .copied_bytes =
             res.copy_ns && !r->is_from_disk ? model_link_bytes(r->model, r->hit_bytes) : 0,

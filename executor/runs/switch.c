@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/units.h"
 #include "executor/models/packed.h"
+#include "executor/models/tables.h"
 #include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
@@ -51,11 +52,15 @@ static void end_current(struct switcher *sw, const struct sh_err *why,
                         const struct msg_wk_run_done *done)
 {
     struct run *r = sw->current;
+    struct model *m = done && r->has_pin ? r->model : NULL;
+    const uint64_t found = r->hit_bytes;
 
     sw->current = NULL;
     usage_runs(sw->env.report->usage, false, sh_clock_ns());
     rivalry__end(sw);
     end_current_run(r, why, done);
+    if (m)
+        model_bring_tables(m, found);
 }
 
 static bool payload_is_here(struct switcher *sw, const struct run *r)
@@ -224,9 +229,14 @@ static bool send_worker_run(struct switcher *sw, struct run *r)
                                      .image_off = r->model->at.off,
                                      .ws_off = space_offset(&r->ws),
                                      .groups = {&all, sizeof(all)}};
-    r->is_cold |= tx_image_busy(im);
     if (tx_image_busy(im))
         m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
+    if (r->has_pin && !model_tell_tables(r->model, &m.u.wk_run)) {
+        run__give_back(r); /* a worker has come that cannot read them in place yet */
+        run__go(r, RUN_MEMORY);
+        return true;
+    }
+    r->is_cold |= tx_image_busy(im) && r->hit_bytes < r->run_bytes;
     r->is_packed = r->has_pin && model_tell_packed(r->model, &m.u.wk_run);
     r->is_cold |= r->is_packed;
     inputs_tell(r, &m.u.wk_run);

@@ -38,7 +38,8 @@ struct run {
     bool has_ws, has_pin;
     bool has_apart;     /* it holds the packed copy of the image, too */
     bool has_inputs;    /* inputs.c sent them */
-    uint64_t hit_bytes; /* bytes of the image found on the device */
+    uint64_t hit_bytes; /* bytes of the image found on the device ... */
+    uint64_t run_bytes; /* ... of those that it needs there */
     bool is_from_disk;  /* host memory lacked some of the rest */
     bool has_stopped;   /* training had the device when it was this run's turn */
     bool is_cold; /* some of the image was under way, or packed, when the worker got the run */

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/wire.h"
 #include "executor/worker/pack.h"
+#include "executor/worker/tables.h"
 #include "executor/worker/worker.h"
 
 #include <inttypes.h>
@@ -311,6 +312,12 @@ struct unpacking {
     bool failed;   /* and who knows whether it is */
 };
 
+/* Tables are never packed. */
+static uint32_t n_packed_layers(const struct program *p)
+{
+    return program_n_layers(p) - program_n_tables(p);
+}
+
 /* Those of its layers up to `end` that are still packed. */
 static int bring_layers(struct worker *w, const struct program *p, const struct msg_wk_run *m,
                         uint32_t end, struct unpacking *u, struct sh_err *err)
@@ -330,14 +337,15 @@ struct run_times {
 };
 
 static int run_groups(struct worker *w, struct program *p, const struct msg_wk_run *m,
-                      struct run_times *t, struct unpacking *u, struct sh_err *err)
+                      const struct dev_bases *bases, struct run_times *t, struct unpacking *u,
+                      struct sh_err *err)
 {
-    const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
     uint32_t op = 0, n_ops = program_n_ops(p), layer = 0;
-    int rc = SH_OK;
+    int rc;
 
     if (dev_is_queued(w->dev) && is_cold(w, m))
         t->wait_ns = -1;
+    rc = tables_wait(w, p, m, err);
 
     for (size_t i = 0; !rc && i < n_groups(m); i++) {
         const struct msg_group g = group_at(m, i);
@@ -347,7 +355,7 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
         if (!rc)
-            rc = bring_layers(w, p, m, SH_MIN(g.end_layer, program_n_layers(p)), u, err);
+            rc = bring_layers(w, p, m, SH_MIN(g.end_layer, n_packed_layers(p)), u, err);
         if (!rc)
             rc = HOOK_ASK(w->hooks, bring, SH_OK, w, p, m, &layer, g.end_layer, err);
         if (i == 0)
@@ -359,10 +367,10 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
         if (!rc)
             rc = go_on(w, err);
         if (!rc)
-            rc = run_ops(w, p, &bases, op, to, err);
+            rc = run_ops(w, p, bases, op, to, err);
         op = to > op ? to : op;
     }
-    return rc ? rc : run_ops(w, p, &bases, op, n_ops, err);
+    return rc ? rc : run_ops(w, p, bases, op, n_ops, err);
 }
 
 /* The smallest batch size that fits; n_batches if none does. */
@@ -380,9 +388,9 @@ static uint32_t size_for(const struct wk_model *m, uint32_t batch)
  * each time, after a while that the worker is then not free for others: it is tried again when the
  * model is loaded anew. Fails with SH_E_DEVLOST alone. */
 static int prepare_again(const struct worker *w, struct wk_model *m, uint32_t i,
-                         const struct msg_wk_run *run, struct sh_err *err)
+                         const struct msg_wk_run *run, const struct dev_bases *b,
+                         struct sh_err *err)
 {
-    const struct dev_bases b = {.image = run->image_off, .workspace = run->ws_off};
     uint32_t from = 0, groups = 0;
     struct sh_err why = {0};
     int rc = SH_OK;
@@ -395,13 +403,13 @@ static int prepare_again(const struct worker *w, struct wk_model *m, uint32_t i,
 
         groups = sh_crc32c(groups, &to, sizeof(to));
     }
-    if (!places_again(&m->places[i], &b, groups) || n_groups(run) > PLACES_MAX_GROUPS)
+    if (!places_again(&m->places[i], b, groups) || n_groups(run) > PLACES_MAX_GROUPS)
         return SH_OK;
     for (size_t k = 0; !rc && k < n_groups(run) && !worker_has_input(w, 0); k++) {
         const uint32_t to = group_end(m->program[i], run, k);
 
         if (from < to)
-            rc = program_prepare(m->program[i], &b, from, to, &why);
+            rc = program_prepare(m->program[i], b, from, to, &why);
         from = SH_MAX(from, to);
     }
     if (rc == SH_E_DEVLOST)
@@ -427,8 +435,9 @@ static int reach_model(struct worker *w, const struct program *p, const struct m
                        struct sh_err *err)
 {
     const size_t n = m->link_ends.len / sizeof(uint64_t);
-    const size_t packed = n ? (size_t)((const uint64_t *)m->link_ends.data)[n - 1] : 0;
-    struct dev_reach task[3] = {{m->image_off, program_image_bytes(p), n > 0},
+    const uint32_t last = n_packed_layers(p) - 1;
+    const size_t packed = n ? (size_t)((const uint64_t *)m->link_ends.data)[last] : 0;
+    struct dev_reach task[3] = {{m->image_off, program_tables_at(p), n > 0},
                                 {m->ws_off, program_workspace_bytes(p), true},
                                 {m->packed_at, packed, false}};
 
@@ -436,6 +445,9 @@ static int reach_model(struct worker *w, const struct program *p, const struct m
         return SH_OK;
     if (n && is_in_place(p, m))
         task[0].bytes = SH_MAX(task[0].bytes, (size_t)(m->packed_at - m->image_off) + packed);
+    if (program_n_tables(p) && m->tables != MSG_TABLES_IN_HOST) /* they are at the end */
+        task[0].bytes =
+            (size_t)(m->tables_off - m->image_off) + program_image_bytes(p) - program_tables_at(p);
     w->has_task = true;
     return dev_task(w->dev, task, n && !is_in_place(p, m) ? 3 : 2, err);
 }
@@ -460,6 +472,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     struct run_times t = {.start_ns = sh_clock_ns()};
     uint32_t i = model ? size_for(model, m->batch) : 0, size = 0, n_fit = 0;
     struct unpacking u = {.done = 0};
+    struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
     int rc = SH_OK;
     bool runs;
 
@@ -476,6 +489,8 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (!rc && m->link_ends.len && m->link_ends.len != program_n_layers(p) * sizeof(uint64_t))
         rc = SH_FAIL(&why, SH_E_PROTO, "%zu bytes of ends of packed layers", m->link_ends.len);
     if (!rc)
+        rc = tables_find(model, p, m, &bases, &why);
+    if (!rc)
         rc = check_run_parts(w, model, p, m, size, &n_fit, &why);
     runs = !rc && n_fit > 0;
     if (runs && m->memory != MSG_RUN_ARENA)
@@ -488,7 +503,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = take_inputs(w, p, m, size, &why);
     given = sh_clock_ns();
     if (runs && !rc)
-        rc = run_groups(w, p, m, &t, &u, &why);
+        rc = run_groups(w, p, m, &bases, &t, &u, &why);
     launched = sh_clock_ns();
     if (runs && !rc)
         rc = move_parts(w, p, m, size, MOVE_OUT, &why);
@@ -518,6 +533,6 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (m->memory != MSG_RUN_ARENA)
         HOOK_TELL(w->hooks, end_run, w, m);
     else if (runs && !rc)
-        rc = prepare_again(w, model, i, m, &why);
+        rc = prepare_again(w, model, i, m, &bases, &why);
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

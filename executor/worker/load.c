@@ -14,6 +14,7 @@
 #include "common/units.h"
 #include "common/wire.h"
 #include "executor/worker/pack.h"
+#include "executor/worker/tables.h"
 #include "executor/worker/worker.h"
 #include "runtime/model/kept.h"
 #include "runtime/model/package.h"
@@ -72,10 +73,11 @@ struct wk_model *infer_find(struct worker *w, int64_t handle)
     return NULL;
 }
 
-static void free_model(struct wk_model *m)
+static void free_model(struct worker *w, struct wk_model *m)
 {
     if (!m)
         return;
+    tables_drop(w, m);
     for (uint32_t i = 0; i < m->n_batches; i++)
         program_free(m->program[i]);
     if (m->base == m)
@@ -133,6 +135,24 @@ static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const 
                    (unsigned long long)(msg->host_left >> 20));
 }
 
+#define REACH_FACTOR 2 /* reading in place takes so many times a copy of as many bytes, at most */
+
+/* The first program of an image decides for all. Tables that the device cannot read stay layers. */
+static int compile_one(struct worker *w, struct wk_model *m, uint32_t i,
+                       const struct msg_wk_model *msg, enum dev_precision p,
+                       const struct program *share, struct sh_err *err)
+{
+    const struct graph_sizes at = {.batch = m->batch[i], .of = m->sizes};
+    const struct tables_cost cost = {.copy_ns = msg->copy_ns,
+                                     .link_ns = msg->link_ns,
+                                     .reach_ns = REACH_FACTOR * msg->link_ns,
+                                     .any = msg->tables == MSG_TABLES_ALWAYS};
+
+    if (share || msg->tables == MSG_TABLES_NEVER || !dev_can_reach_host(w->dev))
+        return program_infer(w->dev, m->graph, &at, p, share, &m->program[i], err);
+    return program_infer_tables(w->dev, m->graph, &at, p, &cost, &m->program[i], err);
+}
+
 /* Compiles the batch sizes of m->graph, the largest first. */
 static int compile_model(struct worker *w, struct wk_model *m, const struct msg_wk_model *msg,
                          enum dev_precision p, size_t heap_before, struct sh_err *err)
@@ -141,8 +161,7 @@ static int compile_model(struct worker *w, struct wk_model *m, const struct msg_
 
     step_load(w, WORKER_LOAD_COMPILE, 1);
     for (uint32_t i = m->n_batches; i-- > 0;) {
-        const struct graph_sizes at = {.batch = m->batch[i], .of = m->sizes};
-        int rc = program_infer(w->dev, m->graph, &at, p, share, &m->program[i], err);
+        int rc = compile_one(w, m, i, msg, p, share, err);
 
         if (!rc)
             rc = check_host(m, msg, m->program[i], heap_before, err);
@@ -170,7 +189,7 @@ static void fold_layers(const struct program *p, const double *op_ns, double *la
 /* The best of several runs where they are short: what takes long varies less. */
 static int profile_batch(struct program *p, size_t ws_off, double *layer_ns, struct sh_err *err)
 {
-    struct dev_bases bases = {.image = 0, .workspace = ws_off};
+    struct dev_bases bases = {.image = 0, .workspace = ws_off, .tables = program_tables_at(p)};
     double *op_ns = calloc(program_n_ops(p) + 1u, sizeof(*op_ns));
     int64_t began = sh_clock_ns();
     int rc;
@@ -445,6 +464,7 @@ static int load_wk_model(struct worker *w, const struct msg_wk_model *msg, const
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
     m->handle = msg->handle;
     m->base = m;
+    m->tables.fd = -1;
     step_load(w, WORKER_LOAD_READ, 0);
     rc = msg->of ? take_base(w, m, msg, err) : package_read_fds(fds[0], fds[1], &m->graph, err);
     if (!rc && !msg->of)
@@ -466,7 +486,7 @@ static int load_wk_model(struct worker *w, const struct msg_wk_model *msg, const
         say_sizes(m, err);
         w->refused_bytes = m->host_bytes;
         w->refused_image = largest_program(m) ? program_image_bytes(largest_program(m)) : 0;
-        free_model(m);
+        free_model(w, m);
         return rc;
     }
     w->models[w->n_models++] = m;
@@ -518,6 +538,7 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
         }
         d->sizes = (struct sh_blob){m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])};
         d->image_bytes = program_image_bytes(largest_program(m));
+        d->n_tables = program_n_tables(largest_program(m));
         d->layer_ends =
             (struct sh_blob){program_layer_ends(largest_program(m)), n * sizeof(uint64_t)};
         d->batches = (struct sh_blob){batches, m->n_batches * sizeof(batches[0])};
@@ -594,7 +615,7 @@ void infer_on_model_drop(struct worker *w, int64_t handle)
         if (w->models[i]->handle != handle)
             continue;
         HOOK_TELL(w->hooks, forget, w, handle);
-        free_model(w->models[i]);
+        free_model(w, w->models[i]);
         w->models[i] = w->models[--w->n_models];
         malloc_trim(0); /* in small pieces between others: it would stay ours */
         return;

@@ -44,8 +44,24 @@ static int make_packed_memory(struct packing *k, uint32_t n_layers, struct sh_sh
 {
     const uint64_t bytes = n_layers ? k->ends[n_layers - 1] : 0;
 
-    return sh_shm_create("shunt-image", pack_bound(bytes, k->n_spans) + n_layers * pack_bound(0, 0),
-                         out, err);
+    return sh_shm_create(
+        "shunt-image",
+        pack_bound(bytes, k->n_spans) + n_layers * pack_bound(0, 0) + DEV_TABLES_ALIGN, out, err);
+}
+
+/* Tables stay as they are, from a page on, as they are read in place. What lies before that page
+ * goes with the first of them: a packed layer knows its own length. */
+static void append_tables(const struct packing *k, uint32_t from, uint32_t n_layers,
+                          uint64_t *link_ends, struct sh_shm *out)
+{
+    const uint64_t begin = layer_from(k->ends, from);
+    const uint64_t at = SH_ALIGN_UP(layer_from(link_ends, from), (uint64_t)DEV_TABLES_ALIGN);
+
+    if (from == n_layers)
+        return;
+    memcpy((unsigned char *)out->base + at, k->image + begin, k->ends[n_layers - 1] - begin);
+    for (uint32_t i = from; i < n_layers; i++)
+        link_ends[i] = at + k->ends[i] - begin;
 }
 
 /* Is the range in which it is unpacked too long? A large layer far behind makes it so. */
@@ -61,13 +77,13 @@ int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
                void (*between)(void *arg), void *arg, struct sh_shm *out, struct sh_err *err)
 {
     struct packing k = {.image = image, .ends = program_layer_ends(p)};
-    const uint32_t n_layers = program_n_layers(p);
+    const uint32_t all = program_n_layers(p), n_layers = all - program_n_tables(p);
     uint64_t to = 0, since = 0;
     int rc = program_spans(p, &k.spans, &k.n_spans, err);
 
     *out = (struct sh_shm){.fd = -1};
     if (!rc)
-        rc = make_packed_memory(&k, n_layers, out, err);
+        rc = make_packed_memory(&k, all, out, err);
     for (uint32_t i = 0; !rc && i < n_layers; i++) {
         const uint64_t from = layer_from(k.ends, i);
         const size_t n = spans_of(&k, i);
@@ -87,7 +103,9 @@ int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
         is_long(k.ends, link_ends, n_layers)) {
         sh_shm_fini(out);
         *out = (struct sh_shm){.fd = -1};
+        return rc;
     }
+    append_tables(&k, n_layers, all, link_ends, out);
     return rc;
 }
 
@@ -120,12 +138,12 @@ bool pack_gains(const struct program *p, const uint64_t *link_ends, const double
                 uint32_t n_batches, const struct msg_wk_model *msg)
 {
     const uint64_t *ends = program_layer_ends(p);
-    const uint32_t n = program_n_layers(p);
+    const uint32_t n = program_n_layers(p) - program_n_tables(p), all = program_n_layers(p);
     double packed = 0, plain = 0;
 
     for (uint32_t i = 0; n && i < n_batches; i++) {
-        packed += (double)finish_of(ends, link_ends, layer_ns + (size_t)i * n, n, msg);
-        plain += (double)finish_of(ends, ends, layer_ns + (size_t)i * n, n, msg);
+        packed += (double)finish_of(ends, link_ends, layer_ns + (size_t)i * all, n, msg);
+        plain += (double)finish_of(ends, ends, layer_ns + (size_t)i * all, n, msg);
     }
     return packed < (1 - LEAST_SAVED) * plain;
 }

@@ -14,7 +14,7 @@
 
 struct places { /* zeroed: none yet */
     struct {
-        size_t image, workspace;
+        struct dev_bases b;
         uint32_t groups;
     } at[PLACES_MAX]; /* ring */
     uint32_t n;       /* runs noted */

@@ -5,6 +5,7 @@
 #include "common/spawn.h"
 #include "common/units.h"
 #include "common/wire.h"
+#include "executor/worker/tables.h"
 #include "executor/worker/worker.h"
 
 #include <inttypes.h>
@@ -170,6 +171,8 @@ static int dispatch_msg(struct worker *w, const struct sh_msg *m, int *fds, size
     case MSG_WK_MODEL_DROP:
         infer_on_model_drop(w, m->u.wk_model_drop.handle);
         return SH_OK;
+    case MSG_WK_TABLES:
+        return tables_on_message(w, &m->u.wk_tables, fds, n_fds, err);
     case MSG_WK_PART:
         return infer_on_part(w, &m->u.wk_part, err);
     case MSG_WK_RUN:

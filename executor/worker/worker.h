@@ -43,6 +43,8 @@ struct wk_model {
     struct program *program[WORKER_MAX_BATCHES];
     struct places places[WORKER_MAX_BATCHES]; /* where each ran recently */
     bool is_plain[WORKER_MAX_BATCHES];        /* could not be prepared; not tried again */
+    struct sh_shm tables;                     /* tables.h, of a base; fd -1 and base NULL: none */
+    const void *tables_device;                /* ... as operations know it */
 };
 
 struct wk_part { /* one request's share of the run being assembled */

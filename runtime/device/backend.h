@@ -26,7 +26,8 @@ struct dev {
     size_t arena_bytes;
     size_t shared_bytes; /* size of the arena that dev_own_memory has replaced; 0: never */
     struct dev_prepared_all prepared;
-    uint32_t n_replay[DEV_N_REPLAYS]; /* counted by dev_plan_warm */
+    uint32_t n_replay[DEV_N_REPLAYS];                              /* counted by dev_plan_warm */
+    enum { DEV_REACH_UNTRIED, DEV_REACH_YES, DEV_REACH_NO } reach; /* of dev_can_reach_host */
 };
 struct dev_plan {
     struct dev *dev;

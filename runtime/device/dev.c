@@ -555,28 +555,6 @@ bool dev_take_damage(struct dev *d)
     return d->ops->stream->take_damage && d->ops->stream->take_damage(d);
 }
 
-bool dev_can_reach_host(const struct dev *d)
-{
-    return d->ops->stream->reach != NULL;
-}
-
-int dev_reach_host(struct dev *d, const void *base, size_t bytes, const void **out,
-                   struct sh_err *err)
-{
-    *out = NULL;
-    if (!dev_can_reach_host(d))
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "the device cannot read host memory");
-    if (!base || bytes == 0)
-        return SH_FAIL(err, SH_E_BUG, "no host memory to read");
-    return d->ops->stream->reach(d, base, bytes, out, err);
-}
-
-void dev_leave_host(struct dev *d, const void *base)
-{
-    if (dev_can_reach_host(d) && base)
-        d->ops->stream->leave(d, base);
-}
-
 int dev_prefetch(struct dev *d, size_t arena_off, const void *host, size_t bytes,
                  struct sh_err *err)
 {

@@ -29,8 +29,9 @@
 #include "runtime/device/prepared.h"
 
 #define DEV_BLOCK ((size_t)2 << 20)
-#define DEV_ALIGN 256u /* bytes; of tensors inside an image, state or workspace */
-#define DEV_MAX_FDS 4  /* most that dev_mem_export returns */
+#define DEV_ALIGN 256u         /* bytes; of tensors inside an image, state or workspace */
+#define DEV_TABLES_ALIGN 4096u /* of the first table in an image: a page of host memory */
+#define DEV_MAX_FDS 4          /* most that dev_mem_export returns */
 #define DEV_N_TICKETS 1024u
 #define DEV_MAX_LANES 8
 
@@ -161,8 +162,8 @@ bool dev_can_unpack(const struct dev *d);
 int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct sh_err *err);
 /* After dev_sync: was something not as it was packed? That is told once. */
 bool dev_take_damage(struct dev *d);
-/* Can operations read host memory by themselves? */
-bool dev_can_reach_host(const struct dev *d);
+/* Can operations read host memory by themselves? Blocks the first time: it is tried with a page. */
+bool dev_can_reach_host(struct dev *d);
 /* Lets them read a mapping, which need not be writable, until dev_leave_host(). Page-locks it:
  * blocks, off the path. *out: what it is called in dev_bases; BORROWED. Fails: SH_E_UNSUPPORTED,
  * SH_E_NOMEM. */

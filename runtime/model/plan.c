@@ -76,15 +76,18 @@ static int place_table(struct dev_graph *g, uint32_t t, size_t *at, struct plan 
     int rc;
 
     if (p->n_tables == 0) {
-        p->tables_at = SH_ALIGN_UP(p->image_bytes, (size_t)PLAN_TABLES_ALIGN);
+        p->tables_at = SH_ALIGN_UP(p->image_bytes, (size_t)DEV_TABLES_ALIGN);
         if (g->n_layers)
             p->layer_ends[g->n_layers - 1] = p->tables_at;
     }
     g->tensors[t].offset = *at;
     rc = advance_bytes(at, g->tensors[t].bytes, err);
-    p->image_bytes = p->tables_at + *at;
-    p->layer_ends[g->n_layers++] = p->image_bytes;
-    p->n_tables++;
+    while (p->image_bytes < p->tables_at + *at || p->n_tables == 0) {
+        p->image_bytes = SH_MAX(p->image_bytes, p->tables_at);
+        p->image_bytes = SH_MIN(p->image_bytes + PLAN_TABLE_PIECE, p->tables_at + *at);
+        p->layer_ends[g->n_layers++] = p->image_bytes;
+        p->n_tables++;
+    }
     return rc;
 }
 
@@ -106,12 +109,23 @@ static int place_tables(struct dev_graph *g, bool *seen, struct plan *p, struct 
     return rc;
 }
 
+/* No operation begins two layers, but for those of tables. */
+static size_t most_layers(const struct dev_graph *g)
+{
+    size_t n = g->n_ops;
+
+    for (uint32_t i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i].role == DEV_ROLE_TABLE)
+            n += g->tensors[i].bytes / PLAN_TABLE_PIECE + 2;
+    return n;
+}
+
 static int place_image(struct dev_graph *g, struct plan *p, struct sh_err *err)
 {
     bool *seen = calloc(g->n_tensors + 1u, 1);
     int rc = SH_OK;
 
-    p->layer_ends = calloc(2 * (size_t)g->n_ops + 1u, sizeof(*p->layer_ends));
+    p->layer_ends = calloc(most_layers(g) + 1u, sizeof(*p->layer_ends));
     if (!seen || !p->layer_ends)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the layers of %u operations", g->n_ops);
     g->n_layers = 0;

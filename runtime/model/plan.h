@@ -4,9 +4,10 @@
  *            the first to use a weight begins a new layer; op.layer is the last layer begun (0
  *            before the first), so an operation needs exactly the groups with layers up to
  *            op.layer.
- *            TABLEs come last, in order of first use. Each is a layer of its own, for which no
- *            operation waits: where they are, a run says (struct dev_bases). Their offsets count
- *            from the first one, which begins at a multiple of PLAN_TABLES_ALIGN in the image; what
+ *            TABLEs come last, in order of first use. They make up layers of their own, of
+ *            PLAN_TABLE_PIECE at most, for which no operation waits: where they are, a run says
+ *            (struct dev_bases). Their offsets count
+ *            from the first one, which begins at a multiple of DEV_TABLES_ALIGN in the image; what
  *            lies before that belongs to the layer before.
  * State      STATE tensors in numerical order.
  * Workspace  everything else. A class of aliases lives from its first write (before the run for
@@ -24,12 +25,12 @@
 #include "common/err.h"
 #include "runtime/device/op.h"
 
-#define PLAN_TABLES_ALIGN 4096u /* pages of host memory */
+#define PLAN_TABLE_PIECE ((uint64_t)8 << 20) /* of a table, that is a layer */
 
 struct plan {
     uint64_t *layer_ends; /* OWNED, plan_fini(): end of layer i in the image */
     size_t image_bytes, state_bytes, workspace_bytes;
-    uint32_t n_tables; /* the last layers of the image */
+    uint32_t n_tables; /* so many of the last layers are of them */
     size_t tables_at;  /* where they begin; image_bytes if there are none */
     size_t live_bytes; /* most bytes alive at one operation: no plan can be smaller */
     size_t *scratch;   /* OWNED: workspace offset of each operation's scratch; SIZE_MAX: none */

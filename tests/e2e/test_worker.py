@@ -107,7 +107,7 @@ class Worker:
     def load(self, handle, package, max_batch):
         self.send_files("WK_MODEL", package, handle=handle, precision="fp32", max_batch=max_batch,
                         build=1, host_left=0, host_copies=1, key="", maps=0, of=0, sizes=b"", pack=0,
-                        copy_ns=0, link_ns=0, unpack_ns=0)
+                        copy_ns=0, link_ns=0, unpack_ns=0, tables=0)
 
     def loaded(self, handle, at):
         """Puts the image there."""
@@ -132,7 +132,7 @@ class Worker:
         self.link.send("WK_RUN", run_id=run, handle=1, batch=1, n_parts=1, image_off=STATE_AT,
                        ws_off=WORK_AT, groups=struct.pack("<4I", 0xffffffff, NO_TICKET, 0, 0),
                        memory=0, inputs=0, ticket_slot=0, ticket_value=0, packed_from=0, packed_at=0,
-                       link_ends=b"")
+                       link_ends=b"", tables=0, tables_off=0)
 
     def train(self):
         self.send_files("WK_TRAIN", [*self.package(zoo("digits-cnn", "training"), "--training"), TRAIN],

@@ -14,5 +14,7 @@
 #define KEPT_PIECE ((size_t)2 << 10)
 #undef PACK_ALIGN /* of packed layers, which are as small as all else */
 #define PACK_ALIGN 8u
+#undef DEV_TABLES_ALIGN /* its workers read files, and map none */
+#define DEV_TABLES_ALIGN 8u
 
 #endif

@@ -288,6 +288,9 @@ static void dispatch(struct sim_worker *w, const struct sh_msg *m, int *fds, siz
     case MSG_WK_MODEL_DROP:
         worker__drop_model(w, m->u.wk_model_drop.handle);
         return;
+    case MSG_WK_TABLES:
+        worker__on_tables(w, &m->u.wk_tables, fds, n_fds);
+        return;
     case MSG_WK_PART:
         worker__on_part(w, &m->u.wk_part);
         return;

@@ -33,6 +33,10 @@ struct worker_model {
     uint64_t ws_bytes[SIM_MAX_SIZES + 1];
     double times[SIM_MAX_SIZES + 1];
     uint32_t size; /* of what the package leaves open; 0: nothing */
+    /* Of a version: so many of its last layers are tables, ... */
+    uint32_t n_tables;
+    int tables_fd; /* OWNED: ... and what it reads them from; -1: nothing */
+    uint64_t tables_at;
 };
 
 struct worker_part {
@@ -123,6 +127,12 @@ struct worker_model *worker__model(struct sim_worker *w, int64_t handle); /* NUL
 void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const int *fds,
                       size_t n_fds);
 void worker__drop_model(struct sim_worker *w, int64_t handle);
+/* The version whose image it runs with. */
+struct worker_model *worker__base(struct sim_worker *w, struct worker_model *m);
+void worker__on_tables(struct sim_worker *w, const struct msg_wk_tables *m, const int *fds,
+                       size_t n_fds);
+/* What it reads of them in host memory is what its package has. */
+void worker__check_tables(const struct worker_model *base);
 
 /* worker_run.c */
 void worker__on_part(struct sim_worker *w, const struct msg_wk_part *m);

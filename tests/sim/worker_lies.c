@@ -39,7 +39,7 @@ static void of_model(struct msg_wk_model_done *d, size_t *n_fds)
     static const uint32_t NO_SIZE;
     const bool is_first = *n_fds > 0; /* the others are not asked for all of it */
 
-    switch (sim_below(16)) {
+    switch (sim_below(17)) {
     case 0:
         d->handle += 1 + (int64_t)sim_below(3);
         return;
@@ -86,6 +86,9 @@ static void of_model(struct msg_wk_model_done *d, size_t *n_fds)
         return;
     case 14:
         d->host_bytes = FAR;
+        return;
+    case 15:
+        d->n_tables += 1 + (uint32_t)sim_below(100);
         return;
     default:
         *n_fds = 0;

@@ -3,10 +3,12 @@
 #include "common/hash.h"
 #include "common/mem.h"
 #include "common/units.h"
+#include "executor/models/store.h"
 #include "runtime/model/kept.h"
 #include "tests/sim/packing.h"
 #include "tests/sim/worker_int.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,10 +44,72 @@ void worker__drop_model(struct sim_worker *w, int64_t handle)
 {
     for (size_t i = 0; i < w->n_models; i++)
         if (w->models[i]->handle == handle) {
+            if (w->models[i]->tables_fd >= 0)
+                close(w->models[i]->tables_fd);
             free(w->models[i]);
             w->models[i] = w->models[--w->n_models];
             return;
         }
+}
+
+/* ------------------------------------------------------------------ tables */
+
+struct worker_model *worker__base(struct sim_worker *w, struct worker_model *m)
+{
+    for (size_t i = 0; m->size && i < w->n_models; i++)
+        if (w->models[i]->package.id == m->package.id && w->models[i]->handle < STORE_SHAPES)
+            return w->models[i];
+    return m;
+}
+
+static size_t tables_begin(const struct worker_model *m)
+{
+    return m->model->layer_ends[m->model->n_layers - m->n_tables - 1];
+}
+
+void worker__check_tables(const struct worker_model *m)
+{
+    const size_t from = tables_begin(m);
+    const size_t bytes = m->model->layer_ends[m->model->n_layers - 1] - from;
+    uint64_t *words = malloc(bytes + 1);
+    size_t i;
+
+    if (!words)
+        abort();
+    WORKER_CHECK(m->tables_fd >= 0, "the tables of version %lld are not in host memory",
+                 (long long)m->handle);
+    WORKER_CHECK(pread(m->tables_fd, words, bytes, (off_t)m->tables_at) == (ssize_t)bytes,
+                 "the tables of version %lld are shorter than %zu bytes", (long long)m->handle,
+                 bytes);
+    i = sim_image_look(&m->package, words, from / sizeof(*words), bytes / sizeof(*words));
+    WORKER_CHECK(i == bytes / sizeof(*words),
+                 "word %zu of the tables of version %lld is %016llx, which package %u has not", i,
+                 (long long)m->handle, (unsigned long long)words[i], m->package.id);
+    free(words);
+}
+
+void worker__on_tables(struct sim_worker *w, const struct msg_wk_tables *t, const int *fds,
+                       size_t n_fds)
+{
+    struct worker_model *m = worker__model(w, t->handle);
+    struct sh_msg r = {.type = MSG_WK_TABLES_DONE};
+
+    WORKER_CHECK(m && m->n_tables, "tables of version %lld came, which has none here",
+                 (long long)t->handle);
+    if (m->tables_fd >= 0)
+        close(m->tables_fd);
+    m->tables_fd = -1;
+    if (n_fds == 0)
+        return;
+    r.u.wk_tables_done = (struct msg_wk_tables_done){.handle = t->handle, .at = t->at, .msg = ""};
+    if (worker__fault(sim_worker_faults.refuse)) {
+        r.u.wk_tables_done.rc = SH_E_NOMEM;
+    } else {
+        m->tables_fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+        m->tables_at = t->at;
+        worker__check_tables(m);
+    }
+    worker__send(w, &r, NULL, 0);
 }
 
 /* ------------------------------------------------------------------ the answer */
@@ -83,6 +147,7 @@ static void fill_done(struct loading *l, struct msg_wk_model_done *d, struct msg
             l->layer_ns[i * s->n_layers + k] = (double)s->layer_ns[k] * m->times[i];
     }
     d->image_bytes = s->layer_ends[s->n_layers - 1];
+    d->n_tables = m->n_tables;
     d->host_bytes = PROGRAM_BYTES * m->n_sizes;
     d->layer_ends = (struct sh_blob){s->layer_ends, s->n_layers * sizeof(uint64_t)};
     d->batches = (struct sh_blob){batches, m->n_sizes * sizeof(*batches)};
@@ -258,6 +323,7 @@ static struct worker_model *new_model(struct sim_worker *w, const struct msg_wk_
     if (!m)
         abort();
     m->handle = msg->handle;
+    m->tables_fd = -1;
     if (msg->of) {
         take_base(w, m, msg);
     } else {
@@ -266,6 +332,10 @@ static struct worker_model *new_model(struct sim_worker *w, const struct msg_wk_
     }
     m->model = sim_profile_model(w->profile, m->package.model);
     WORKER_CHECK(m->model, "the profile has no model %s", m->package.model);
+    m->n_tables = msg->of ? worker__model(w, msg->of)->n_tables
+                  : msg->tables == MSG_TABLES_ALWAYS && m->package.id % 2
+                      ? SH_MIN(1 + (uint32_t)(m->package.id / 2 % 3), m->model->n_layers - 1)
+                      : 0;
     set_sizes(m, msg->max_batch);
     scale(m);
     return m;
@@ -311,7 +381,7 @@ static void make_image(struct loading *l, const struct msg_wk_model *msg, int fd
 {
     if (fd >= 0)
         read_kept(l, msg, fd);
-    if (msg->build && !l->was_kept)
+    if (msg->build && !l->was_kept && !l->model->n_tables) /* here: one or the other */
         l->is_packed = sim_packs(&l->model->package, l->model->model, msg->pack, l->link_ends);
 }
 

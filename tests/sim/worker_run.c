@@ -20,7 +20,8 @@ struct worker_run {
     uint32_t at;   /* which of its sizes */
     uint32_t size; /* samples of that */
     uint32_t layer;
-    bool is_garbage; /* a ticket was forced: what it computes is wrong, and the executor knows */
+    uint32_t n_layers; /* that it waits for: without tables that it reads in host memory */
+    bool is_garbage;   /* a ticket was forced: what it computes is wrong, and the executor knows */
     struct worker_unpack unpack;
     struct sh_err why;
     int64_t start_ns, first_ns, asked_ns, wait_ns;
@@ -313,7 +314,7 @@ static void on_layers(void *arg, uint64_t n)
     struct sim_worker *w = arg;
     struct worker_run *r = w->run;
     const struct msg_group *g = &r->groups[r->group++];
-    const uint32_t to = SH_MIN(g->end_layer, r->model->model->n_layers);
+    const uint32_t to = SH_MIN(g->end_layer, r->n_layers);
     double ns = 0;
 
     (void)n;
@@ -360,7 +361,7 @@ static void next_group(struct sim_worker *w)
         return;
     }
     if (r->group == r->n_groups) {
-        RUN_CHECK(r->layer == r->model->model->n_layers, "run %llu: its groups end at layer %u",
+        RUN_CHECK(r->layer == r->n_layers, "run %llu: its groups end at layer %u",
                   (unsigned long long)r->m.run_id, r->layer);
         worker__after(w, GIVE_NS, on_given, 0);
         return;
@@ -369,10 +370,24 @@ static void next_group(struct sim_worker *w)
     worker__when(w, r->groups[r->group].ticket_slot, r->groups[r->group].ticket_value, on_group);
 }
 
-static void on_taken(void *arg, uint64_t n)
+static void on_tables(void *arg, uint64_t n)
 {
     (void)n;
     next_group(arg);
+}
+
+/* Tables on the device: the first operation reads them. */
+static void on_taken(void *arg, uint64_t n)
+{
+    struct sim_worker *w = arg;
+    const struct worker_run *r = w->run;
+    const struct msg_group *last = &r->groups[r->n_groups - 1];
+
+    (void)n;
+    if (r->n_layers == r->model->model->n_layers && r->model->n_tables)
+        worker__when(w, last->ticket_slot, last->ticket_value, on_tables);
+    else
+        next_group(w);
 }
 
 static void on_inputs(void *arg, uint64_t n)
@@ -409,6 +424,26 @@ static bool is_cold(const struct sim_worker *w)
            !sim_device_has(w->device, last->ticket_slot, last->ticket_value);
 }
 
+/* In host memory they are those of its package; on the device each run looks, as at all layers. */
+static void check_place_of_tables(struct sim_worker *w)
+{
+    struct worker_run *r = w->run;
+    const struct sim_model *m = r->model->model;
+    const uint32_t n = r->model->n_tables;
+
+    r->n_layers = m->n_layers;
+    if (n == 0)
+        return;
+    if (r->m.tables == MSG_TABLES_IN_HOST) {
+        worker__check_tables(worker__base(w, r->model));
+        r->n_layers -= n;
+        return;
+    }
+    RUN_CHECK(r->m.tables_off == r->m.image_off + m->layer_ends[m->n_layers - n - 1],
+              "run %llu: its tables lie at %llu", (unsigned long long)r->m.run_id,
+              (unsigned long long)r->m.tables_off);
+}
+
 static void begin(struct sim_worker *w)
 {
     struct worker_run *r = w->run;
@@ -429,6 +464,7 @@ static void begin(struct sim_worker *w)
     }
     if (w->is_queued && is_cold(w))
         r->wait_ns = -1;
+    check_place_of_tables(w);
     worker__when(w, r->m.inputs == MSG_INPUTS_BRING ? NO_TICKET : r->m.ticket_slot,
                  r->m.ticket_value, on_inputs);
 }

@@ -7,6 +7,7 @@
 #include "executor/models/apart.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
+#include "executor/models/tables.h"
 #include "tests/unit/sh_test.h"
 
 #define IMAGE (8u * DEV_BLOCK)
@@ -16,11 +17,11 @@
 static struct world {
     struct model models[2];
     bool is_quiet, has_spare, has_spare_once_cleared, is_last, refuses_place, refuses_copy;
-    bool refuses_mark;
+    bool refuses_mark, others_are_busy;
     double backlog_ns;
     tx_done_fn *on_mark; /* the mark behind the last group */
     void *mark_of;
-    unsigned n_told, n_arrived, n_broken, n_forced, n_cleared, n_pins;
+    unsigned n_told, n_arrived, n_broken, n_forced, n_cleared, n_pins, n_tables_lost;
     uint32_t kept_blocks;
     double brought, given_up;
 } w;
@@ -70,8 +71,10 @@ void model__break(struct model *m)
     w.n_broken++;
 }
 
-int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
+int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hit_out,
+                 struct sh_err *err)
 {
+    assert_true(with_tables);
     assert_false(may_evict);
     *hit_out = 0;
     if (w.refuses_place)
@@ -79,6 +82,24 @@ int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
     m->is_placed = true;
     w.n_pins++;
     return SH_OK;
+}
+
+/* The last part of those models that have any. */
+uint64_t tables__at(const struct model *m)
+{
+    return m->image_bytes - m->tables.n * GROUP;
+}
+
+void tables__end(struct model *m, bool are_here)
+{
+    assert_false(are_here); /* who has all of them says so elsewhere */
+    w.n_tables_lost += m->tables.n > 0;
+}
+
+bool tables__are_others_busy(const struct model *m)
+{
+    (void)m;
+    return w.others_are_busy;
 }
 
 void model_unpin(struct model *m)
@@ -351,6 +372,40 @@ static void it_gives_way_at_the_next_group(void **state)
     }
 }
 
+/* Runs of the model itself read its tables in place meanwhile. */
+static void tables_come_beside_runs_of_their_model_alone(void **state)
+{
+    for (int busy = 0; busy < 2; busy++) {
+        struct model *m = w.models;
+
+        set_up(state);
+        m->tables.n = 2;
+        m->at.resident = IMAGE - 2 * GROUP; /* all that runs wait for */
+        w.is_quiet = false;
+        w.others_are_busy = true;
+        model_bring_ahead(m, false);
+        assert_int_equal(m->rest, MODEL_REST_NONE);
+        w.others_are_busy = false;
+        model_bring_ahead(m, false);
+        assert_int_equal(m->rest, MODEL_REST_AHEAD);
+        w.others_are_busy = busy;
+        w.kept_blocks = 99;
+        mark();
+        if (busy) {
+            assert_at_rest(m);
+            assert_int_equal(w.kept_blocks, 99); /* what runs wait for stays */
+            assert_int_equal(w.n_tables_lost, 1);
+            assert_int_equal(w.given_up, GROUP);
+            continue;
+        }
+        assert_int_equal(m->rest, MODEL_REST_AHEAD);
+        mark();
+        assert_at_rest(m);
+        assert_int_equal(w.n_arrived, 1);
+        assert_int_equal(w.brought, 2 * GROUP);
+    }
+}
+
 static void a_run_that_wants_it_sends_the_rest_itself(void **state)
 {
     struct model *m = w.models;
@@ -399,6 +454,7 @@ int main(void)
         TEST(it_comes_only_where_nothing_else_is_to_be_done),
         TEST(what_nobody_has_used_for_long_makes_room_if_it_may),
         TEST(it_gives_way_at_the_next_group),
+        TEST(tables_come_beside_runs_of_their_model_alone),
         TEST(a_run_that_wants_it_sends_the_rest_itself),
         TEST(what_cannot_be_sent_is_broken_not_waited_for),
     };

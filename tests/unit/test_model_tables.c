@@ -2,7 +2,7 @@
  *
  * Without it: a worker that a tenant has taken over could give an executor tables by which it reads
  * past its own memory, or a run a place that is too small for it, beside other tenants' data. */
-/* uses: runtime/pack/pack.o executor/models/model.o executor/models/packed.o executor/models/shapes.o executor/models/model_go.o executor/models/model_life.o */
+/* uses: runtime/pack/pack.o executor/models/model.o executor/models/packed.o executor/models/shapes.o executor/models/model_go.o executor/models/model_life.o executor/models/tables.o */
 #include "common/mem.h"
 #include "executor/models/apart.h"
 #include "executor/models/fetch.h"
@@ -70,6 +70,7 @@ static struct {
     struct model *m;
     int fits_rc, space_rc, add_rc, n_removed;
     size_t most_kept, most_ws;
+    bool is_short;
 } R;
 
 /* ------------------------------------------------------------------ the rest of the executor */
@@ -191,6 +192,13 @@ int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err
     return SH_OK;
 }
 
+uint64_t tx_needed_bytes(const struct tx_image *im)
+{
+    const uint32_t n = im->n_layers - im->n_tables;
+
+    return im->n_tables ? im->layer_ends[n - 1] : im->bytes;
+}
+
 struct model *store_next(struct store *s, const struct model *m)
 {
     (void)s;
@@ -216,6 +224,16 @@ uint32_t residency_blocks(const struct residency *r, uint32_t id) { (void)r, (vo
 bool dev_mem_is_queued(const struct dev_mem *m) { (void)m; return false; }
 void residency_pin(struct residency *r, uint32_t id) { (void)r, (void)id; }
 uint32_t residency_pins(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
+void residency_set_short(struct residency *r, uint32_t id, bool is_short)
+{ (void)r, (void)id; R.is_short = is_short; }
+size_t pool_size(const struct pool *p) { (void)p; return 0; }
+struct worker *pool_at(struct pool *p, size_t i) { (void)p, (void)i; return NULL; }
+bool worker_is_alive(const struct worker *w) { (void)w; return true; }
+bool worker_has_model(const struct worker *w, int64_t handle)
+{ (void)w, (void)handle; return true; }
+void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds)
+{ (void)w, (void)m, (void)fds, (void)n_fds; }
+void model__bring(struct model *m, bool may_evict_stale) { (void)m, (void)may_evict_stale; }
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
 { (void)r, (void)id, (void)now_ns; }
 void residency_truncate(struct residency *r, uint32_t id, uint32_t n)
@@ -273,7 +291,7 @@ static int begin(void **state)
     R.m = calloc(1, sizeof(*R.m));
     assert_non_null(R.m);
     R.m->base = R.m;
-    R.m->image.fd = R.m->kept_fd = -1;
+    R.m->image.fd = R.m->kept_fd = R.m->tables.fd = -1;
     assert_ok(sh_strdup("t", &R.m->tenant, NULL));
     assert_ok(sh_strdup("m", &R.m->name, NULL));
     assert_ok(sh_strdup("fp32", &R.m->precision, NULL));

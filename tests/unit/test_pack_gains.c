@@ -14,7 +14,8 @@
 
 static struct {
     uint64_t ends[MANY];
-    uint32_t n, n_between, n_calls, fails_at; /* fails_at: the call of dev_unpack(); 0: none */
+    uint32_t n, n_tables, n_between, n_calls,
+        fails_at; /* fails_at: the call of dev_unpack(); 0: none */
     enum pack_type type;
     struct dev_packed seen[MANY];
     size_t n_seen;
@@ -24,6 +25,12 @@ uint32_t program_n_layers(const struct program *p)
 {
     (void)p;
     return T.n;
+}
+
+uint32_t program_n_tables(const struct program *p)
+{
+    (void)p;
+    return T.n_tables;
 }
 
 const uint64_t *program_layer_ends(const struct program *p)
@@ -105,6 +112,34 @@ static void each_layer_can_be_unpacked_by_itself(void **state)
     sh_shm_fini(&packed);
     free(image);
     free(back);
+}
+
+/* Who reads them in host memory wants them as they are, and from a page on. */
+static void tables_are_not_packed(void **state)
+{
+    unsigned char *image = calloc(N, LAYER);
+    uint64_t link_ends[N], at;
+    struct sh_shm packed;
+
+    (void)state;
+    assert_non_null(image);
+    begin(N, PACK_32);
+    T.n_tables = 4;
+    for (size_t i = 0; i < N * LAYER; i += 4) {
+        const uint32_t v = (uint32_t)i * 2654435761u;
+        const uint32_t x = 0x3c000000u | (v & 0x81ffe000u);
+
+        memcpy(image + i, &x, 4);
+    }
+    assert_ok(pack_image(NULL, image, link_ends, between, NULL, &packed, NULL));
+    assert_non_null(packed.base);
+    at = SH_ALIGN_UP(link_ends[N - 5], (uint64_t)DEV_TABLES_ALIGN);
+    assert_true(link_ends[N - 5] < (N - 4) * LAYER / 2);
+    for (uint32_t i = 1; i <= 4; i++)
+        assert_int_equal(link_ends[N - 5 + i], at + i * LAYER);
+    assert_memory_equal((char *)packed.base + at, image + (N - 4) * LAYER, 4 * LAYER);
+    sh_shm_fini(&packed);
+    free(image);
 }
 
 static void what_was_unpacked_before_a_call_failed_counts(void **state)
@@ -218,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_layer_can_be_unpacked_by_itself),
+        cmocka_unit_test(tables_are_not_packed),
         cmocka_unit_test(what_was_unpacked_before_a_call_failed_counts),
         cmocka_unit_test(what_does_not_get_smaller_is_not_packed),
         cmocka_unit_test(what_would_need_much_more_memory_is_not_packed),

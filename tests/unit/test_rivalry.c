@@ -4,6 +4,7 @@
 /* uses: executor/runs/rivalry.o executor/memory/tenure.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "executor/models/tables.h"
 #include "executor/runs/switch_int.h"
 #include "tests/unit/sh_test.h"
 
@@ -34,6 +35,11 @@ double tx_beta_ns(const struct tx *t)
 {
     (void)t;
     return (double)BLOCK_NS / DEV_BLOCK;
+}
+
+uint64_t model_run_bytes(const struct model *m)
+{
+    return m->image_bytes;
 }
 
 uint64_t model_resident_bytes(const struct model *m)

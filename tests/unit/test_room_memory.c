@@ -4,6 +4,7 @@
 /* uses: executor/runs/room.o executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "executor/models/apart.h"
+#include "executor/models/tables.h"
 #include "executor/runs/inputs.h"
 #include "executor/runs/switch_int.h"
 #include "tests/unit/sh_test.h"
@@ -39,6 +40,11 @@ const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const
     (void)m, (void)batch;
     *layer_ns = NULL;
     return &row;
+}
+
+uint64_t model_run_bytes(const struct model *m)
+{
+    return m->image_bytes;
 }
 
 uint64_t model_resident_bytes(const struct model *m)

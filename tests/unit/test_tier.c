@@ -9,6 +9,7 @@
 #include "executor/models/host.h"
 #include "executor/models/keep.h"
 #include "executor/models/model_int.h"
+#include "executor/models/tables.h"
 #include "executor/models/tier.h"
 #include "tests/unit/sh_test.h"
 
@@ -26,7 +27,8 @@ static struct world {
     size_t n_out;
     uint32_t next_piece; /* what the disk reads */
     int read_rc;
-    unsigned n_told, n_unloads, n_reports, n_given_up, n_used, n_sent, n_unlocked, n_asked_for_room;
+    unsigned n_told, n_unloads, n_reports, n_given_up, n_used, n_sent, n_unlocked, n_asked_for_room,
+        n_opened, n_closed;
     double ns_per_byte;
 } w;
 
@@ -124,6 +126,19 @@ bool kept_dir_is_still(int fd)
 {
     assert_true(fd >= 0);
     return true;
+}
+
+void tables__open(struct model *m, int fd, uint64_t at)
+{
+    (void)m, (void)at;
+    assert_true(fd >= 0);
+    w.n_opened++;
+}
+
+void tables__close(struct model *m)
+{
+    assert_non_null(m->image.base); /* workers are told before it goes */
+    w.n_closed++;
 }
 
 void kept_dir_used(const struct kept_file *f)
@@ -303,6 +318,7 @@ static void what_the_device_lacks_is_read_first(void **state)
     leave();
     assert_int_equal(w.n_told, 1);
     assert_int_equal(w.n_unlocked, 1);
+    assert_int_equal(w.n_closed, 1);
     assert_int_equal(tier_disk_bytes(m), IMAGE);
     tier_tick(m); /* nobody needs it */
     assert_int_equal(w.n_out, 0);
@@ -329,6 +345,7 @@ static void what_the_device_lacks_is_read_first(void **state)
     assert_int_equal(tier_disk_bytes(m), 0);
     assert_false(tier_is_reading(m));
     assert_int_equal(w.n_told, 2);
+    assert_int_equal(w.n_opened, 1); /* not before all of it is there */
     for (size_t i = 0; i < IMAGE; i++)
         if (((const char *)m->image.base)[i] != (char)(i / KEPT_PIECE + 1))
             fail_msg("byte %zu", i);

@@ -315,6 +315,48 @@ static void only_what_is_missing_is_copied(void **state)
     rig_close(&r);
 }
 
+/* A run waits for no table, and none is in a group with what it waits for; who has them sent gets
+ * them behind all others, layer by layer. */
+static void tables_come_last_or_not_at_all(void **state)
+{
+    const uint32_t n = 3, needed = N_LAYERS - n;
+    uint32_t of_tables = 0;
+    struct rig r;
+
+    (void)state;
+    rig_open(&r, 0);
+    r.im.n_tables = n;
+    assert_int_equal(tx_needed_bytes(&r.im), r.ends[needed - 1]);
+    assert_true(tx_keep_bytes(r.tx, &r.im, r.ns) <= r.ends[needed - 1]);
+    memset(r.host + r.ends[needed - 1], 0xEE, r.im.bytes - r.ends[needed - 1]);
+    assert_ok(load(&r, &(struct tx_place){.off = 4096}));
+    assert_int_equal(r.im.groups[r.im.n_groups - 1].end_layer, needed);
+    assert_int_equal(r.im.copied_bytes, r.ends[needed - 1]);
+    wait_for(&r, &r.arrived);
+    assert_false(tx_image_busy(&r.im));
+    read_back(&r, 4096);
+    assert_memory_equal(r.host, r.back, r.ends[needed - 1]);
+    for (uint64_t i = r.ends[needed - 1]; i < r.im.bytes; i++)
+        assert_int_equal(r.back[i], 0);
+
+    r.arrived = 0; /* the rest, later */
+    assert_ok(load(
+        &r, &(struct tx_place){.off = 4096, .resident = r.ends[needed - 1], .with_tables = true}));
+    for (uint32_t i = 0; i < r.im.n_groups; i++) {
+        const struct msg_group *g = &r.im.groups[i];
+
+        if (g->end_layer <= needed)
+            assert_int_equal(g->ticket_slot, TX_NO_TICKET);
+        else
+            assert_int_equal(g->end_layer, needed + ++of_tables);
+    }
+    assert_int_equal(of_tables, n);
+    wait_for(&r, &r.arrived);
+    read_back(&r, 4096);
+    assert_memory_equal(r.host, r.back, r.im.bytes);
+    rig_close(&r);
+}
+
 /* Whole layers go to the end of the range, where they would lie if all of them did. */
 static void packed_layers_are_sent_whole_to_the_end_of_the_range(void **state)
 {
@@ -511,6 +553,7 @@ int main(void)
         cmocka_unit_test(all_tickets_are_known_before_the_rest_is_sent),
         cmocka_unit_test(groups_that_are_sent_one_by_one_do_not_hide_the_rest),
         cmocka_unit_test(only_what_is_missing_is_copied),
+        cmocka_unit_test(tables_come_last_or_not_at_all),
         cmocka_unit_test(packed_layers_are_sent_whole_to_the_end_of_the_range),
         cmocka_unit_test(unpacking_delays_the_end),
         cmocka_unit_test(copies_follow_what_comes_into_host_memory),
