@@ -379,6 +379,7 @@ static enum MHD_Result req_advance(struct http_req *r, const char *method, const
         r->closes = true;
         conns_linger(&r->http->conns, r->tcp);
     }
+    r->closes |= atomic_load(&r->http->api->stopping); /* a next request might have no answer */
     r->rc = rc;
     r->phase = PH_DONE;
     return http_reply_send(r);

@@ -645,6 +645,26 @@ class End(Story):
         s.wait_new("api", api)
         until("the next one serves", self.opens)
 
+    def test_after_term_each_reply_is_the_last_of_its_connection(self):
+        """Else whoever sends the next request on it has no answer when the end comes."""
+        self.s = s = System("--workers=2", DRAIN_S=str(WAIT_S))
+        self.addCleanup(s.stop)
+        key = s.tenant("vision")
+        s.push(key, "lin", onnx.linear())
+        text, head = json.dumps(GOOD), "HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n" % key
+        with Raw(s.port) as inside, Raw(s.port) as kept, s.held():
+            inside.send("POST /v2/models/lin/infer %sContent-Length: %d\r\n\r\n%s" % (head, len(text), text[:9]))
+            until("it has a place for its body", s.payload)
+            self.assertNotIn("connection", kept.send("GET /v2/models/lin %s\r\n" % head).reply()[1])
+            os.kill(s.pid("api"), signal.SIGTERM)
+            until("nobody is let in", lambda: not self.opens())
+            status, headers, _ = kept.send("GET /v2/models/lin %s\r\n" % head).reply()
+            self.assertEqual((status, headers.get("connection", "").lower()), (200, "close"))
+            self.assertTrue(kept.closed())
+            status, headers, _ = inside.send(text[9:]).reply()
+            self.assertEqual((status, headers.get("connection", "").lower()), (200, "close"))
+            self.assertTrue(inside.closed())
+
     def connections(self):
         """None before the first count."""
         return self.s.metrics("api").get("shunt_http_connections")
