@@ -175,6 +175,19 @@ bool replacement__is_backed(const struct residency *r, const struct image *im)
     return by && by->held >= by->conf.n_blocks;
 }
 
+void replacement__set_floors(struct residency *r, bool behind)
+{
+    for (uint32_t id = r->images[r->ends].older; id != r->ends; id = r->images[id].older) {
+        struct image *im = &r->images[id];
+        struct tenant *t = &r->tenants[im->conf.tag];
+
+        if ((im->backs != RESIDENCY_NO_IMAGE && r->images[im->backs].held > 0) != behind)
+            continue;
+        im->floor = SH_MIN(t->kept, im->held);
+        t->kept -= im->floor;
+    }
+}
+
 /* Since its last use, until the last use of any. */
 static double age_of(const struct residency *r, const struct image *im)
 {

@@ -348,7 +348,7 @@ static void count_tenants(struct residency *r)
 }
 
 /* What the others' mins keep from a tenant; tag: NONE: from everybody. Of each the images that
- * were used last. */
+ * were used last, and packed copies of what is there only behind them. */
 static void set_floors(struct residency *r, uint32_t tag)
 {
     for (uint32_t id = 0; id < r->n_images; id++) {
@@ -357,12 +357,8 @@ static void set_floors(struct residency *r, uint32_t tag)
 
         t->kept = keeps && t->quota.min_blocks > t->ranges ? t->quota.min_blocks - t->ranges : 0;
     }
-    for (uint32_t id = r->images[r->ends].older; id != r->ends; id = r->images[id].older) {
-        struct tenant *t = &r->tenants[r->images[id].conf.tag];
-
-        r->images[id].floor = SH_MIN(t->kept, r->images[id].held);
-        t->kept -= r->images[id].floor;
-    }
+    replacement__set_floors(r, false);
+    replacement__set_floors(r, true);
 }
 
 /* Whose images go first: of tenants that have images here, the one that asks with what it asks. */
@@ -619,6 +615,8 @@ static int find_place(struct residency *r, const struct want *w, uint32_t n, uin
     uint32_t at, evicted = 0;
     int rc = over ? residency_clone(r, &copy, err) : SH_OK;
 
+    if (!rc && over && w->packs)
+        rc = SH_FAIL(err, SH_E_DEVMEM, "a packed copy is not worth what else the tenant has here");
     if (!rc && copy)
         rc = keep_below_max(copy, w, n, over, &evicted, err);
     if (!rc && copy)

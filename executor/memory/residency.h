@@ -20,11 +20,11 @@
  * only as a whole, and leaves so.
  *
  * Tenants have quotas, which cover images and ranges with the tenant's tag. Others cannot take
- * `min`: the most recently used images are kept for it. `max` is never exceeded: the tenant's own
- * older images go first. While quotas exist, images of tenants that hold more than their share
- * (min, plus a part, weighted by `share`, of what no min claims) go before others. If there is no
- * room except in what is kept, the caller may ask for all of it (residency_yield), as with sticky
- * images.
+ * `min`: the most recently used images are kept for it, packed copies of what is there last. `max`
+ * is never exceeded: the tenant's own older images go first, but not for a packed copy. While
+ * quotas exist, images of tenants that hold more than their share (min, plus a part, weighted by
+ * `share`, of what no min claims) go before others. If there is no room except in what is kept,
+ * the caller may ask for all of it (residency_yield), as with sticky images.
  *
  * Pure: no device, no clock (times are arguments). Not thread-safe.
  */

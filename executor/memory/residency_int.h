@@ -65,6 +65,8 @@ void replacement__use(struct residency *r, uint32_t id);
  * only_over: of tenants that hold more than their share. */
 bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool only_over);
 
+/* By what is kept of each tenant: of images, or of copies that stand behind one that is there. */
+void replacement__set_floors(struct residency *r, bool behind);
 bool replacement__is_backed(const struct residency *r, const struct image *im);
 /* The next image that goes before others because it is backed, and has become a candidate: the
  * least recently used first. *at: RESIDENCY_NO_IMAGE at first. False: there is none any more. */

@@ -83,6 +83,7 @@ bool apart__place(struct model *m, bool may_evict)
     }
     residency_pin(device_images(m), m->apart.res);
     m->apart.off = at.off;
+    m->apart.is_proven = false;
     apart_go(m, APART_COMING);
     return true;
 }
@@ -135,6 +136,14 @@ void model_let_apart_go(struct model *m)
     m->apart.n_held--;
     residency_unpin(device_images(m), m->apart.res);
     give_back(m);
+}
+
+bool model_yield_apart(struct model *m)
+{
+    if (!model_is_apart(m) || m->apart.n_held || model_resident_bytes(m) == m->image_bytes)
+        return false;
+    apart__lose(m);
+    return true;
 }
 
 uint64_t store_apart_bytes(struct store *s)

@@ -11,6 +11,8 @@ bool model_is_apart(const struct model *m);
 /* The run's worker unpacks from there, and nobody may take it meanwhile. */
 void model_hold_apart(struct model *m);
 void model_let_apart_go(struct model *m);
+/* It is in the way of its own image, or of the workspace of a run. False: there is none to give. */
+bool model_yield_apart(struct model *m);
 uint64_t store_apart_bytes(struct store *s); /* of all packed copies */
 
 /* ------------------------------------------------------------------ for this room */

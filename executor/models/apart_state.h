@@ -13,6 +13,7 @@ struct apart { /* zeroed: there is none */
     enum model_apart at;
     bool has_res;    /* it has a place, or those who hold it still think so */
     bool is_source;  /* layers that are packed are unpacked from there, not in place */
+    bool is_proven;  /* all of it has been unpacked once, and was sound */
     uint32_t res;    /* its id in residency.h */
     uint32_t n_held; /* by runs: pins */
     size_t off;      /* bytes in the arena */

@@ -458,8 +458,6 @@ int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hi
     goes_apart = held < wanted && apart__is_wanted(m);
     if (held < wanted)
         rc = tier_bring(m, goes_apart ? 0 : held, may_evict, err);
-    if (!rc && goes_apart) /* a packed copy has all layers, or is none */
-        residency_forget(residency_of(m), m->res, 0);
     if (!rc)
         rc = tables__begin(m, with_tables, err);
     if (!rc) {
@@ -475,13 +473,13 @@ int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hi
     if (m->tables.at != TABLES_HERE) /* what else may lie there */
         m->at.resident = SH_MIN(m->at.resident, held);
     m->at.resident = SH_MIN(m->at.resident, wanted);
-    *hit_out = m->at.resident;
-    tier_needs(m, m->at.resident);
     m->is_placed = m->at.resident < wanted || m->at.moved;
     if (m->is_placed)
         residency_pin(residency_of(m), m->res);
-    if (goes_apart)
-        apart__place(m, may_evict); /* else in place, as without it */
+    if (goes_apart && apart__place(m, may_evict)) /* else in place, as without it */
+        m->at.resident = 0;                       /* a packed copy has all layers, or is none */
+    *hit_out = m->at.resident;
+    tier_needs(m, m->at.resident);
     return SH_OK;
 }
 

@@ -232,6 +232,7 @@ static void note_unpacked(struct model *m, uint32_t unpacked)
     if (m->is_spoiled)
         return;
     m->packed_from = SH_MAX(m->packed_from, SH_MIN(unpacked, n_packable(m)));
+    m->apart.is_proven |= m->apart.is_source && m->packed_from == n_packable(m);
     m->apart.is_source &= m->packed_from < n_packable(m);
     residency_set_packed(places(m), m->res, m->packed_from < n_packable(m));
 }
@@ -263,6 +264,10 @@ void model_on_unpacked(struct model *m, const struct msg_wk_run_done *d, bool is
         note_unpacked(m, d->unpacked);
     if (d->packed != MSG_PACKED_KNOWN)
         model_spoil(m);
-    if (d->packed == MSG_PACKED_DAMAGED && is_sure)
+    if (d->packed != MSG_PACKED_DAMAGED || !is_sure)
+        return;
+    if (m->apart.is_source && m->apart.is_proven)
+        apart__lose(m); /* it was sound once: what host memory has is copied again */
+    else
         give_up_damaged(m);
 }

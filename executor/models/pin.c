@@ -56,7 +56,8 @@ static void bring_back(struct model *m)
 
     residency_stick(store_residency(m->store), m->res, true);
     if (model_resident_bytes(m) < m->image_bytes && model_batch(m, 1, &layer_ns))
-        model_transmit(m, layer_ns, NULL); /* no room: it waits, and the next second asks */
+        if (model_transmit(m, layer_ns, NULL) == SH_E_DEVMEM && model_yield_apart(m))
+            model_transmit(m, layer_ns, NULL); /* no room: it waits, and the next second asks */
 }
 
 static enum msg_pin pin_of(const struct model *m)

@@ -91,6 +91,10 @@ int room__take(struct run *r, struct sh_err *err)
     if (!HOOK_ASK(r->sw->env.hooks, has_memory, true))
         return SH_OK; /* the worker takes it, elsewhere */
     rc = take_run_memory(r, err);
+    if (rc == SH_E_DEVMEM && model_yield_apart(r->model)) {
+        forget_try(err);
+        rc = take_run_memory(r, err);
+    }
     if (rc == SH_E_DEVMEM && store_unkeep_all(r->sw->env.store)) {
         forget_try(err);
         rc = take_run_memory(r, err);

@@ -24,6 +24,7 @@ struct store {
 static struct space_rig rig;
 static struct store store;
 static struct model m;
+static unsigned n_lost; /* versions that unload themselves */
 static uint64_t ends[N], links[N];
 
 const struct store_env *store__env(const struct store *s)
@@ -56,7 +57,7 @@ void model_unkeep(struct model *of, int64_t now_ns)
 void tier_lose(struct model *of, const struct sh_err *why)
 {
     (void)of, (void)why;
-    fail();
+    n_lost++;
 }
 
 static struct residency *device_images(void)
@@ -69,6 +70,7 @@ static int begin(void **state)
     struct residency_image im = {.n_blocks = 8, .keep_blocks = 8, .tag = 1};
 
     (void)state;
+    n_lost = 0;
     space_rig_open(&rig, BLOCKS);
     store.env = (struct store_env){
         .executor = "e", .keep_packed_percent = 0, .tx = rig.tx, .mem = rig.mem, .space = rig.s};
@@ -220,6 +222,44 @@ static void what_is_unpacked_leaves_first_and_is_unpacked_again(void **state)
     assert_int_equal(model_unpack_ns(&m), 0);
 }
 
+/* What host memory has may be sound. */
+static void what_was_damaged_on_the_device_is_copied_again(void **state)
+{
+    const struct msg_wk_run_done sound = {.unpacked = N, .packed = MSG_PACKED_KNOWN},
+                                 damaged = {.packed = MSG_PACKED_DAMAGED};
+
+    (void)state;
+    bring();
+    apart__arrived(&m, false);
+    model_on_unpacked(&m, &sound, true);
+    residency_truncate(device_images(), m.res, 0);
+    place_full();
+    packed__take_apart(&m);
+    model_hold_apart(&m);
+    model_on_unpacked(&m, &damaged, true);
+    model_let_apart_go(&m);
+    assert_int_equal(n_lost, 0);
+    assert_false(model_is_apart(&m) || m.apart.has_res);
+    assert_ok(packed__settle(&m, NULL));
+    bring();
+    apart__arrived(&m, false);
+    model_on_unpacked(&m, &damaged, true); /* as it came */
+    assert_int_equal(n_lost, 1);
+}
+
+static void it_makes_room_for_its_own_image(void **state)
+{
+    (void)state;
+    bring();
+    assert_false(model_yield_apart(&m)); /* it comes */
+    apart__arrived(&m, false);
+    assert_false(model_yield_apart(&m)); /* the image is there */
+    residency_truncate(device_images(), m.res, 0);
+    assert_true(model_yield_apart(&m));
+    assert_true(m.apart.at == APART_NONE && !m.apart.has_res && is_taken(0));
+    assert_false(model_yield_apart(&m));
+}
+
 static void nobody_takes_it_from_who_unpacks(void **state)
 {
     (void)state;
@@ -245,6 +285,8 @@ int main(void)
         T(what_did_not_come_is_none),
         T(a_worker_that_dies_leaves_it_as_it_was),
         T(what_is_unpacked_leaves_first_and_is_unpacked_again),
+        T(what_was_damaged_on_the_device_is_copied_again),
+        T(it_makes_room_for_its_own_image),
         T(nobody_takes_it_from_who_unpacks),
     };
 

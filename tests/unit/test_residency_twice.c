@@ -144,6 +144,37 @@ static void a_minimum_keeps_a_packed_copy_as_a_whole(void **state)
     assert_int_equal(residency_held(r, packed), 8);
 }
 
+/* Both images of the tenant fit below its max: no copy may take the place of one. */
+static void a_max_is_for_images_before_copies(void **state)
+{
+    uint32_t twice[2] = {add(6, false), add(3, true)}, other = add(4, false);
+    struct residency_place p;
+
+    (void)state;
+    assert_ok(residency_set_quota(r, 1, &(struct residency_quota){0, 10, 1}, NULL));
+    assert_ok(place(other, 1000));
+    assert_ok(place(twice[0], 2000));
+    assert_int_equal(residency_place(r, twice[1], true, &p, NULL), SH_E_DEVMEM);
+    assert_int_equal(residency_held(r, other), 4);
+}
+
+static void a_minimum_keeps_images_before_their_copies(void **state)
+{
+    const struct residency_image theirs = {.n_blocks = 8, .keep_blocks = 8, .tag = 2};
+    uint32_t twice[2], other = add(4, false), id;
+    struct residency_place p;
+
+    (void)state;
+    assert_ok(residency_set_quota(r, 1, &(struct residency_quota){10, RESIDENCY_NO_MAX, 1}, NULL));
+    assert_ok(place(other, 1000));
+    place_twice(twice, 0.05, 2000);
+    assert_ok(residency_add(r, &theirs, &id, NULL));
+    assert_ok(residency_place(r, id, true, &p, NULL));
+    assert_int_equal(residency_held(r, other), 4);
+    assert_int_equal(residency_held(r, twice[0]), 6);
+    assert_int_equal(residency_held(r, twice[1]), 0);
+}
+
 static void demand_is_of_what_was_used_of_late(void **state)
 {
     const int64_t now = 2 * RESIDENCY_RECENT_NS;
@@ -167,6 +198,8 @@ int main(void)
         T(what_is_packed_leaves_as_a_whole),
         T(a_copy_that_is_gone_stands_behind_nobody),
         T(a_minimum_keeps_a_packed_copy_as_a_whole),
+        T(a_max_is_for_images_before_copies),
+        T(a_minimum_keeps_images_before_their_copies),
         T(demand_is_of_what_was_used_of_late),
     };
 

@@ -47,6 +47,12 @@ int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
     return rc ? SH_FAIL(err, rc, "try %d", n_tries) : SH_OK;
 }
 
+bool model_yield_apart(struct model *m)
+{
+    (void)m;
+    return false;
+}
+
 void model_hold_apart(struct model *m)
 {
     assert_false(m->apart.is_source);

@@ -26,8 +26,25 @@ static struct space *space; /* as the store of the models knows it */
 
 int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
 {
+    int rc;
+
     *hit_out = 0;
-    return space_place(space, m->res, m->image_bytes, true, &m->at, err);
+    if (m->apart.at == APART_WHOLE) /* from it the image is to be unpacked */
+        residency_pin(space_residency(space), m->apart.res);
+    rc = space_place(space, m->res, m->image_bytes, true, &m->at, err);
+    if (m->apart.at == APART_WHOLE)
+        residency_unpin(space_residency(space), m->apart.res);
+    return rc;
+}
+
+bool model_yield_apart(struct model *m)
+{
+    const bool had = m->apart.at == APART_WHOLE;
+
+    m->apart.at = APART_NONE;
+    if (had)
+        residency_forget(space_residency(space), m->apart.res, 0);
+    return had;
 }
 
 void model_hold_apart(struct model *m)
@@ -157,6 +174,29 @@ static void a_run_that_gets_no_memory_evicts_nothing(void **state)
     rig_close(&r);
 }
 
+/* There is room for its image, and for the workspace, but not beside the packed copy. */
+static void a_run_has_no_less_room_for_its_packed_copy(void **state)
+{
+    struct sh_err err = {0};
+    struct run run;
+    struct rig r;
+    uint32_t used;
+    struct model m;
+
+    (void)state;
+    rig_open(&r);
+    used = add_here(OTHERS, 4);
+    residency_pin(space_residency(space), used);
+    m = (struct model){.res = add(MINE, 8), .image_bytes = 8 * DEV_BLOCK};
+    m.apart.res = add_here(MINE, 3);
+    m.apart.at = APART_WHOLE;
+    assert_ok_err(take(&r, &m, 4, &run, &err), &err);
+    assert_int_equal(residency_held(space_residency(space), m.res), 8);
+    residency_unpin(space_residency(space), m.res);
+    run__give_back(&run);
+    rig_close(&r);
+}
+
 /* Nothing has to go for what is free. */
 static void a_run_takes_what_is_free_first(void **state)
 {
@@ -181,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_that_gets_no_memory_evicts_nothing),
+        cmocka_unit_test(a_run_has_no_less_room_for_its_packed_copy),
         cmocka_unit_test(a_run_takes_what_is_free_first),
     };
 

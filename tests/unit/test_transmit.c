@@ -542,9 +542,22 @@ static void no_single_copy_says_that_the_link_has_no_end_of_bandwidth(void **sta
     measured_more_ns = 0;
 }
 
+/* Two for each version that may be loaded: its image and a packed copy. */
+static void each_image_has_a_ticket(void **state)
+{
+    struct sh_err err = {0};
+    struct rig r;
+
+    (void)state;
+    rig_open(&r, 0);
+    assert_ok_err(tx_ticket(r.tx, TX_LANE_IN, TX_SLOT_IMAGE + 2 * 16384 - 1, 1, &err), &err);
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_image_has_a_ticket),
         cmocka_unit_test(every_mode_covers_all_layers_once),
         cmocka_unit_test(the_modes_for_comparison_are_what_their_names_say),
         cmocka_unit_test(a_small_first_layer_takes_in_what_follows),
