@@ -57,7 +57,7 @@ static const struct sh_conf_opt OPTIONS[] = {
                "device's memory, packed ones stay there packed as well, so that what is unpacked "
                "gives way first and comes back without the link; 1000 = none do"),
     SH_OPT_STR(
-        struct exec_conf, tables_in_place, "tables-in-place", "auto", 0,
+        struct exec_conf, tables_in_place, "tables-in-place", "off", 0,
         "read the rows of large embedding tables in host memory when a run does not find the table "
         "on the device: on, off, or auto = where that takes less than half of its copy (cuda)"),
     SH_OPT_INT(struct exec_conf, model_shapes, "model-shapes", 64, 1, 256, 0,

@@ -561,7 +561,8 @@ static void prepare_image(struct model *m, bool may_evict)
     /* Nobody may have been let in for it: it takes no more host memory than there is. */
     if (held < m->image_bytes && model_is_apart(m))
         return; /* it needs no link, and memory only when it runs */
-    if (!m->is_broken && held < model_run_bytes(m) && tier_bring(m, held, false, NULL))
+    if (!m->is_broken && !tx_image_busy(&m->tx) && held < model_run_bytes(m) &&
+        tier_bring(m, held, false, NULL)) /* what comes already has been asked for */
         return;
     if (transmit(m, layer_ns, !model_reads_in_place(m), may_evict, NULL))
         return; /* no room without hurting others: the run will make it */
