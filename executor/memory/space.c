@@ -289,6 +289,11 @@ bool space_is_clean(const struct space *s, const struct space_range *r)
     return !is_pending(s, r->blocks);
 }
 
+bool space_is_settled(const struct space *s, size_t off, size_t bytes)
+{
+    return !is_pending(s, (struct arena_range){(uint32_t)(off / DEV_BLOCK), to_blocks(bytes)});
+}
+
 size_t space_offset(const struct space_range *r)
 {
     return (size_t)r->blocks.first * DEV_BLOCK;
@@ -313,8 +318,11 @@ static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t
         const size_t begin = SH_MAX(from, (size_t)at * DEV_BLOCK);
 
         to = SH_MIN(g.first + g.n, end);
-        if (is_foreign && begin < (size_t)to * DEV_BLOCK)
-            rc = zero_bytes(s, begin, (size_t)to * DEV_BLOCK - begin, err);
+        if (!is_foreign || begin >= (size_t)to * DEV_BLOCK)
+            continue;
+        rc = zero_bytes(s, begin, (size_t)to * DEV_BLOCK - begin, err);
+        if (!rc) /* the image may be gone again before that is done */
+            rc = note_pending(s, (struct arena_range){at, to - at}, err);
     }
     return rc;
 }

@@ -121,6 +121,12 @@ bool apart__has_lost_source(const struct model *m)
     return m->apart.is_source && m->apart.at != APART_COMING && !model_is_apart(m);
 }
 
+bool model_waits_for_place(const struct model *m)
+{
+    return m->apart.is_source && !tx_image_busy(&m->tx) &&
+           !space_is_settled(store__env(m->store)->space, m->at.off, m->image_bytes);
+}
+
 void model_hold_apart(struct model *m)
 {
     if (m->apart.is_source && m->apart.has_res) {

@@ -8,6 +8,9 @@
 
 /* All of it is there, and nothing is under way to it: the image needs no link. */
 bool model_is_apart(const struct model *m);
+/* The lane still scrubs or moves something where the image is to be unpacked: a copy would come
+ * behind that, a worker would not. */
+bool model_waits_for_place(const struct model *m);
 /* The run's worker unpacks from there, and nobody may take it meanwhile. */
 void model_hold_apart(struct model *m);
 void model_let_apart_go(struct model *m);

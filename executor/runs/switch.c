@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/units.h"
+#include "executor/models/apart.h"
 #include "executor/models/packed.h"
 #include "executor/models/tables.h"
 #include "executor/report/report.h"
@@ -196,8 +197,8 @@ static bool has_outgrown(const struct run *r)
     return r->has_ws && room__batch(r)->ws_bytes > r->ws_bytes;
 }
 
-/* Only the workspace has to be waited for: inputs are written to it at once. The image need
- * not have arrived, and its head need not have moved to its place yet: each group carries a ticket
+/* Only the workspace has to be waited for: inputs are written to it at once; and the place of an
+ * image that is unpacked from a copy which is there. Else the image need not have arrived, and its head need not have moved to its place yet: each group carries a ticket
  * that the lane raises behind that group's bytes, and behind the move before them. */
 static bool send_worker_run(struct switcher *sw, struct run *r)
 {
@@ -215,7 +216,8 @@ static bool send_worker_run(struct switcher *sw, struct run *r)
     }
     if (!w)
         HOOK_TELL(sw->env.hooks, finds_no_worker);
-    if (!w || (r->ws.must_wait && !space_is_clean(sw->env.space, &r->ws)))
+    if (!w || (r->ws.must_wait && !space_is_clean(sw->env.space, &r->ws)) ||
+        (r->has_pin && model_waits_for_place(r->model)))
         return false;
     if (has_outgrown(r)) {
         run__give_back(r);
