@@ -52,7 +52,7 @@ static const struct sh_conf_opt OPTIONS[] = {
         struct exec_conf, pack_images, "pack-images", "auto", 0,
         "keep weights packed in host memory, without loss, and unpack them on the device: "
         "on, off, or auto = where a run for which all of them are copied ends sooner (cuda)"),
-    SH_OPT_INT(struct exec_conf, keep_packed_percent, "keep-packed-percent", 100, 0, 1000, 0,
+    SH_OPT_INT(struct exec_conf, keep_packed_percent, "keep-packed-percent", 1000, 0, 1000, 0,
                "where images that were used within ten minutes take more than so much of the "
                "device's memory, packed ones stay there packed as well, so that what is unpacked "
                "gives way first and comes back without the link; 1000 = none do"),
