@@ -200,23 +200,33 @@ void sh_preprocess_table(const struct sh_preprocess *p, size_t c,
 static json_t *channel_numbers(const double *v, size_t n)
 {
     json_t *list = json_array();
+    bool ok = list;
 
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_real(v[i]));
-    return list;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = json_array_append_new(list, json_real(v[i])) == 0;
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
 json_t *sh_preprocess_json(const struct sh_preprocess *p, size_t n)
 {
     json_t *all = json_object();
+    bool ok = all;
 
-    for (size_t i = 0; i < n; i++)
-        json_object_set_new(all, p[i].input,
-                            json_pack("{s:s, s:f, s:o, s:o}", "layout",
-                                      p[i].channels_last ? "NHWC" : "NCHW", "scale", p[i].scale,
-                                      "mean", channel_numbers(p[i].mean, p[i].n_mean), "std",
-                                      channel_numbers(p[i].std, p[i].n_std)));
-    return all;
+    for (size_t i = 0; ok && i < n; i++) {
+        json_t *one =
+            json_pack("{s:s, s:f, s:o, s:o}", "layout", p[i].channels_last ? "NHWC" : "NCHW",
+                      "scale", p[i].scale, "mean", channel_numbers(p[i].mean, p[i].n_mean), "std",
+                      channel_numbers(p[i].std, p[i].n_std));
+
+        ok = one && json_object_set_new(all, p[i].input, one) == 0;
+    }
+    if (ok)
+        return all;
+    json_decref(all);
+    return NULL;
 }
 
 /* ------------------------------------------------------------------ as people type it */

@@ -449,16 +449,17 @@ static int fits_augment(const struct jobspec *s, const json_t *version, struct s
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
         const char *name = sh_json_text(in, "name");
-        const json_t *is = json_object_get(bytes, name);
+        const json_t *as_bytes = json_object_get(bytes, name);
         int64_t dims[SH_MAX_RANK];
         uint32_t rank = dims_of(json_object_get(in, "shape"), dims);
 
-        if (!is && !augment_is_picture(io_dtype(in), rank))
+        if (!as_bytes && !augment_is_picture(io_dtype(in), rank))
             continue;
         any = true;
-        rc = is ? augment_check_bytes(&s->train.augment, name, dims,
-                                      strcmp(sh_json_text(is, "layout"), "NHWC") == 0, err)
-                : augment_check(&s->train.augment, name, dims, err);
+        rc = as_bytes
+                 ? augment_check_bytes(&s->train.augment, name, dims,
+                                       strcmp(sh_json_text(as_bytes, "layout"), "NHWC") == 0, err)
+                 : augment_check(&s->train.augment, name, dims, err);
     }
     if (!rc && s->train.augment.mixup > 0 && s->batch == 1)
         rc = sh_json_fail(err, "spec.augment",

@@ -40,9 +40,9 @@ struct image_plan {
     double mean[3], std[3];
     bool scales, is_last; /* mean or std was given; channels are the last axis */
 };
-/* An example of picture options that fit these inputs. */
 /* Does the model's only input have its channels as the last axis? */
 bool image_is_last(const json_t *wanted);
+/* An example of picture options that fit these inputs. */
 void image_hint(const json_t *wanted, char *out, size_t size);
 int image_read(const char *path, const struct image_plan *plan, const json_t *wanted,
                struct tensors *out, struct sh_err *err);

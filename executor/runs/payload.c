@@ -122,8 +122,8 @@ static int make_payload_room(struct slabs *slabs, struct worker *w, uint64_t byt
     return SH_OK;
 }
 
-/* What the run had is nothing to the next one. To write zeros takes a twentieth of what new pages
- * take, which the next run and its worker would touch first. */
+/* What the run had is nothing to the next one. To write zeros takes a small part of what new
+ * pages take, which the next run and its worker would touch first. */
 static void clear_payload(struct worker *w)
 {
     struct payload *m = &w->payload;

@@ -427,7 +427,7 @@ static int prepare_again(const struct worker *w, struct wk_model *m, uint32_t i,
 /* Are the packed layers in the range in which they are unpacked? */
 static bool is_in_place(const struct program *p, const struct msg_wk_run *m)
 {
-    return m->packed_at >= m->image_off && m->packed_at <= m->image_off + program_image_bytes(p);
+    return m->packed_at >= m->image_off && m->packed_at < m->image_off + program_image_bytes(p);
 }
 
 /* The image is only read, unless it has to be unpacked. What lies packed apart from it is. */

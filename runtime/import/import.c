@@ -447,15 +447,14 @@ static json_t *success_json(const struct graph *g, const char *why_solo)
     json_t *assumed, *j;
     bool warns, ok = trainable(g, &w, note, sizeof(note), &warns, &assumed);
 
-    j = json_pack("{s:b,s:i,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o*,s:b,s:o}", "ok", 1, "importer",
-                  SH_IMPORTER, "inputs", io_json(g, g->inputs, g->n_inputs, false), "outputs",
-                  io_json(g, g->outputs, g->n_outputs, true), "opset", (json_int_t)g->opset,
-                  "n_nodes", (json_int_t)g->n_nodes, "n_parameters", (json_int_t)w.n_parameters,
-                  "weight_bytes", (json_int_t)w.bytes, "trainable", ok, "training_note",
-                  json_or_null_text(note), "training_warns", warns, "training_assumes", assumed,
-                  "solo", g->is_solo, "solo_note", json_or_null_text(why_solo));
-    if (j && g->preprocess)
-        json_object_set(j, "preprocess", g->preprocess);
+    j = json_pack("{s:b,s:i,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o*,s:b,s:o,s:O*}", "ok", 1,
+                  "importer", SH_IMPORTER, "inputs", io_json(g, g->inputs, g->n_inputs, false),
+                  "outputs", io_json(g, g->outputs, g->n_outputs, true), "opset",
+                  (json_int_t)g->opset, "n_nodes", (json_int_t)g->n_nodes, "n_parameters",
+                  (json_int_t)w.n_parameters, "weight_bytes", (json_int_t)w.bytes, "trainable", ok,
+                  "training_note", json_or_null_text(note), "training_warns", warns,
+                  "training_assumes", assumed, "solo", g->is_solo, "solo_note",
+                  json_or_null_text(why_solo), "preprocess", g->preprocess);
     return j;
 }
 

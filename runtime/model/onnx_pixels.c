@@ -5,6 +5,7 @@
  * batches, sizes that are open, programs, and what a user is told. Pixels is an operator of ours
  * (graph.h): a sequence of ONNX's would be rounded once by each, in the precision of the device.
  */
+#include "common/augment.h"
 #include "common/external.h"
 #include "common/mem.h"
 #include "common/preprocess.h"
@@ -34,14 +35,6 @@ static int no_such_input(const struct reader *r, const char *name)
                    graph__clean(name, wanted, sizeof(wanted)), list);
 }
 
-/* The axis of the channels: as common/augment.h has it. */
-static int channel_axis(const struct graph_value *v)
-{
-    const bool last = (v->dims[3] == 1 || v->dims[3] == 3) && v->dims[1] != 1 && v->dims[1] != 3;
-
-    return last ? 3 : 1;
-}
-
 static int check_pixel_input(const struct reader *r, const struct sh_preprocess *p, uint32_t v,
                              int *axis)
 {
@@ -57,7 +50,7 @@ static int check_pixel_input(const struct reader *r, const struct sh_preprocess 
                        "\"preprocess\": input \"%.64s\" has %d axes, and pictures have 4: batch, "
                        "channels, height and width",
                        p->input, x->rank);
-    *axis = channel_axis(x);
+    *axis = (int)augment_channels(x->dims);
     if (x->dims[*axis] < 1 || x->dims[*axis] > SH_PREPROCESS_CHANNELS)
         return SH_FAIL(r->err, SH_E_INVALID,
                        "\"preprocess\": axis 1 of input \"%.64s\" has to be 1 to %u channels, and "

@@ -1,5 +1,6 @@
 /* shape_move.c - shapes of operators that move elements without computing. */
 #include "common/mem.h"
+#include "common/preprocess.h"
 #include "runtime/model/counted.h"
 
 #include <stdlib.h>
@@ -210,7 +211,8 @@ int shape__infer_pixels(struct shape_ctx *c)
         return shape__fail(c, SH_E_INVALID, "its inputs and attributes do not fit");
     for (int i = 0; i < 4; i++)
         dims[i] = x->dims[perm[i]];
-    if (graph_elements(table) != 256 * dims[axis])
+    if (graph_elements(table) % SH_PREPROCESS_BYTES != 0 ||
+        graph_elements(table) / SH_PREPROCESS_BYTES != dims[axis])
         return shape__fail(c, SH_E_INVALID, "its table has not 256 numbers for each channel");
     return shape__out(c, 0, SH_F32, 4, dims);
 }

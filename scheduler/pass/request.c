@@ -437,9 +437,9 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
 {
     struct request *r = idmap_get(&a->requests, m->rid);
 
-    if (!r) { /* it is over for us, and its result was lost with the executor */
+    if (!r) { /* it is over for us, and its result never came to the API, or before it could be taken */
         session_refuse(a->session, m->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
-                       "the executor was lost; try again");
+                       "its result was lost on the way; try again");
         return;
     }
     if (m->n_placed == 0) { /* one that has not begun is not lost */
