@@ -53,7 +53,7 @@ uint64_t space_n_evicted(const struct space *s); /* how often images have lost b
 /* No scrub of its blocks, and no move away from them, is under way. */
 bool space_is_clean(const struct space *s, const struct space_range *r);
 bool space_is_settled(const struct space *s, size_t off, size_t bytes); /* as well, by bytes */
-size_t space_offset(const struct space_range *r); /* bytes in the arena */
+size_t space_offset(const struct space_range *r);                       /* bytes in the arena */
 
 /* Gives the whole image a place and tells how many of its bytes are there already. image_bytes: may
  * end some blocks before the range does, which belong to it all the same. A head that lies

@@ -197,9 +197,17 @@ static bool has_outgrown(const struct run *r)
     return r->has_ws && room__batch(r)->ws_bytes > r->ws_bytes;
 }
 
-/* Only the workspace has to be waited for: inputs are written to it at once; and the place of an
- * image that is unpacked from a copy which is there. Else the image need not have arrived, and its head need not have moved to its place yet: each group carries a ticket
- * that the lane raises behind that group's bytes, and behind the move before them. */
+/* What the lane still does where the run writes: inputs to its workspace at once, and weights where
+ * a packed copy on the device is unpacked. Else the image need not have arrived, and its head need
+ * not have moved to its place yet: each group carries a ticket that the lane raises behind that
+ * group's bytes, and behind the move before them. */
+static bool waits_for_lane(const struct switcher *sw, const struct run *r)
+{
+    if (r->ws.must_wait && !space_is_clean(sw->env.space, &r->ws))
+        return true;
+    return r->has_pin && model_waits_for_place(r->model);
+}
+
 static bool send_worker_run(struct switcher *sw, struct run *r)
 {
     const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
@@ -216,8 +224,7 @@ static bool send_worker_run(struct switcher *sw, struct run *r)
     }
     if (!w)
         HOOK_TELL(sw->env.hooks, finds_no_worker);
-    if (!w || (r->ws.must_wait && !space_is_clean(sw->env.space, &r->ws)) ||
-        (r->has_pin && model_waits_for_place(r->model)))
+    if (!w || waits_for_lane(sw, r))
         return false;
     if (has_outgrown(r)) {
         run__give_back(r);

@@ -437,7 +437,7 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
 {
     struct request *r = idmap_get(&a->requests, m->rid);
 
-    if (!r) { /* it is over for us, and its result never came to the API, or before it could be taken */
+    if (!r) { /* it is over for us, and the API could not take its result */
         session_refuse(a->session, m->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
                        "its result was lost on the way; try again");
         return;
