@@ -280,6 +280,27 @@ static void an_address_has_so_many_without_a_key(void **state)
         conns_close(&w->s, c[i]);
 }
 
+/* Threads accept at a time: all are admitted before any of them is open. */
+static void an_address_keeps_to_that_when_many_are_admitted_first(void **state)
+{
+    struct world *w = *state;
+    struct sockaddr_storage a;
+    struct http_conn *c[6];
+    struct peer *ip[6];
+    int n_cut = 0;
+
+    for (int i = 0; i < 6; i++)
+        assert_true(peers_admit(&w->p, false, address(&a, "10.0.0.1"), 2, &ip[i]));
+    for (int i = 0; i < 6; i++)
+        c[i] = conns_open(&w->s, &w->t, 20000 + i, ip[i]);
+    for (int i = 0; i < 6; i++)
+        n_cut += c[i]->peer.is_cut;
+    assert_int_equal(n_cut, 4);
+    assert_false(c[4]->peer.is_cut || c[5]->peer.is_cut);
+    for (int i = 0; i < 6; i++)
+        conns_close(&w->s, c[i]);
+}
+
 static void addresses_are_counted_for_as_long_as_they_have_any(void **state)
 {
     struct world *w = *state;
@@ -465,6 +486,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_key_has_so_many_connections, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_refused_key_is_that_of_a_stranger, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_address_has_so_many_without_a_key, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_address_keeps_to_that_when_many_are_admitted_first,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(addresses_are_counted_for_as_long_as_they_have_any, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_full_thread_keeps_a_place_free, set_up, tear_down),
