@@ -392,6 +392,16 @@ double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *l
 
 /* ------------------------------------------------------------------ images */
 
+bool tx_groups_wait(const struct sh_blob *groups)
+{
+    const struct msg_group *g = groups->data;
+
+    for (size_t i = 0; i < groups->len / sizeof(*g); i++)
+        if (g[i].ticket_slot != TX_NO_TICKET)
+            return true;
+    return false;
+}
+
 bool tx_image_busy(const struct tx_image *im)
 {
     return im->n_groups > 0;

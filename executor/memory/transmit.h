@@ -126,6 +126,8 @@ int tx_load_mark(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, s
 bool tx_load_is_last(const struct tx *t, const struct tx_image *im);
 bool tx_load_waits(const struct tx_image *im); /* for groups that host memory lacks */
 bool tx_image_busy(const struct tx_image *im);
+/* Has any of these (struct msg_group[]) a ticket to wait for? */
+bool tx_groups_wait(const struct sh_blob *groups);
 uint64_t tx_link_bytes(const struct tx_image *im, uint64_t device_bytes);
 uint64_t tx_needed_bytes(const struct tx_image *im);      /* over the link, without its tables */
 void tx_image_arrived(struct tx *t, struct tx_image *im); /* call it from fn */

@@ -245,7 +245,7 @@ static bool send_worker_run(struct switcher *sw, struct run *r)
         run__go(r, RUN_MEMORY);
         return true;
     }
-    r->is_cold |= tx_image_busy(im) && r->hit_bytes < r->run_bytes;
+    r->is_cold |= tx_groups_wait(&m.u.wk_run.groups); /* of those that it was given */
     r->is_packed = r->has_pin && model_tell_packed(r->model, &m.u.wk_run);
     r->is_cold |= r->is_packed;
     inputs_tell(r, &m.u.wk_run);

@@ -99,7 +99,7 @@ static int add_pixel_nodes(struct reader *r, const struct sh_preprocess *p, uint
 {
     struct graph *g = r->g;
     struct onnx_array a = {.rank = 4, .dtype = SH_F32};
-    uint32_t pixels, table, last, node;
+    uint32_t pixels = 0, table = 0, last, node;
     int rc;
 
     memcpy(a.dims, g->values[input].dims, 4 * sizeof(a.dims[0]));

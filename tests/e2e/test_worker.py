@@ -33,7 +33,7 @@ import wire  # noqa: E402
 TRAIN = os.path.join(wire.ROOT, "examples", "digits", "train.safetensors")
 SPEC = {"loss": "cross-entropy", "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
         "batch": 32, "epochs": 100, "seed": 1, "labels": "label"}
-ARENA, CTL, TICKETS = 256 << 20, 4096, 4 * 1024
+ARENA, CTL, TICKETS = 256 << 20, 4096, 4 * 33024
 SLOT = 5
 STATE_AT, WORK_AT, IMAGE_AT = 0, 16 << 20, 64 << 20
 AT_STEP = 1  # enum msg_train_at

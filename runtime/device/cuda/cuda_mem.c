@@ -38,7 +38,7 @@ struct cuda_mem {
     CUdeviceptr notes_dev;
     struct lane lanes[DEV_MAX_LANES];
 
-    atomic_bool has_forced;
+    _Atomic uint32_t forced_end;            /* no ticket from this one on was ever forced */
     _Atomic uint32_t forced[DEV_N_TICKETS]; /* what a ticket was forced to, 0: never */
     struct dev_marks marks;
 };
@@ -53,19 +53,22 @@ static struct cuda_mem *mem_of(const struct dev_mem *m)
 void cuda__ticket_force(struct dev_mem *base, uint32_t slot, uint32_t value)
 {
     struct cuda_mem *m = mem_of(base);
-    uint32_t old = atomic_load(&m->forced[slot]);
+    uint32_t old = atomic_load(&m->forced[slot]), end = atomic_load(&m->forced_end);
 
     dev_ticket_raise(cuda__ticket(&m->tickets, slot), value);
     while ((old == 0 || (int32_t)(value - old) > 0) &&
            !atomic_compare_exchange_weak(&m->forced[slot], &old, value))
         ;
-    atomic_store(&m->has_forced, true);
+    while (slot >= end && !atomic_compare_exchange_weak(&m->forced_end, &end, slot + 1))
+        ;
 }
 
 /* Writes that were enqueued before a force may have put smaller values back. */
 static void force_again(struct cuda_mem *m)
 {
-    for (uint32_t i = 0; i < DEV_N_TICKETS; i++) {
+    const uint32_t end = atomic_load(&m->forced_end);
+
+    for (uint32_t i = 0; i < end; i++) {
         uint32_t value = atomic_load(&m->forced[i]);
 
         if (value)
@@ -92,8 +95,7 @@ bool cuda__mem_next_mark(struct dev_mem *base, uint64_t *cookie)
 
     if (!dev_marks_next(&m->marks, cookie))
         return false;
-    if (atomic_load(&m->has_forced))
-        force_again(m);
+    force_again(m);
     return true;
 }
 
