@@ -5,6 +5,7 @@
  * stays with the back end, which knows what it can run.
  */
 #include "common/mem.h"
+#include "common/preprocess.h"
 #include "runtime/device/backend.h"
 
 #include <inttypes.h>
@@ -130,8 +131,8 @@ static bool are_pixels(const struct dev_op *op, const struct dev_tensor *x,
 
     return x->rank == 4 && y->rank == 4 && x->dtype == SH_U8 && y->dtype == SH_F32 &&
            table->dtype == SH_F32 && table->rank == 1 &&
-           dev_tensor_elements(table) == DEV_PIXELS * y->dims[b] && x->dims[0] == y->dims[0] &&
-           x->dims[a] == y->dims[b] && x->dims[h] == y->dims[to] &&
+           dev_tensor_elements(table) == SH_PREPROCESS_BYTES * y->dims[b] &&
+           x->dims[0] == y->dims[0] && x->dims[a] == y->dims[b] && x->dims[h] == y->dims[to] &&
            x->dims[h + 1] == y->dims[to + 1];
 }
 

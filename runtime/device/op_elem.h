@@ -94,7 +94,6 @@ struct dev_jitter {
     bool channels_last;
     uint64_t seed;
 };
-#define DEV_PIXELS 256 /* numbers of a table of bytes for one channel */
 /* For each number not in `keep`, drawn from its place, seed and step: with probability `share` it
  * becomes a label, and the model sees `mask` (8 of 10), any number below `size` (1), or the number
  * itself (1). All others have the label `ignore`. */

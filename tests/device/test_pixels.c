@@ -4,6 +4,7 @@
  * transposed, where only the answers would show it. What is looked up must arrive bit by bit.
  */
 #include "common/mem.h"
+#include "common/preprocess.h"
 #include "tests/device/dev_test.h"
 
 /* Element [n][c][i] of a picture whose channels come last or first. */
@@ -23,11 +24,11 @@ static void pictures(int64_t n, int64_t c, int64_t h, int64_t w, bool x_last, bo
 
     t_init(&t);
     x = t_add(&t, DEV_ROLE_INPUT, SH_U8, x_last ? DIMS(n, h, w, c) : DIMS(n, c, h, w));
-    table = t_add(&t, DEV_ROLE_WEIGHT, SH_F32, DIMS(DEV_PIXELS * c));
+    table = t_add(&t, DEV_ROLE_WEIGHT, SH_F32, DIMS(SH_PREPROCESS_BYTES * c));
     for (int64_t i = 0; i < n * c * h * w; i++)
         ((uint8_t *)t.plain[x])[i] = (uint8_t)(i * 131 + i / 7);
-    for (int64_t i = 0; i < DEV_PIXELS * c; i++)
-        t_f(&t, table)[i] = t_round((double)(i % 97 - 40) / 16 + (double)(i / DEV_PIXELS));
+    for (int64_t i = 0; i < SH_PREPROCESS_BYTES * c; i++)
+        t_f(&t, table)[i] = t_round((double)(i % 97 - 40) / 16 + (double)(i / SH_PREPROCESS_BYTES));
     z = t_add(&t, DEV_ROLE_OUTPUT, SH_F32, to);
     y = is_inner ? t_act(&t, to) : z;
     op = t_op(&t, DEV_OP_PIXELS, IN(x, table), OUT(y));
@@ -39,7 +40,8 @@ static void pictures(int64_t n, int64_t c, int64_t h, int64_t w, bool x_last, bo
         const int64_t i = k % (h * w), ch = k / (h * w) % c, s = k / (h * w * c);
         const uint8_t byte = ((uint8_t *)t.plain[x])[at(x_last, c, h * w, s, ch, i)];
 
-        want[at(y_last, c, h * w, s, ch, i)] = (double)t_f(&t, table)[ch * DEV_PIXELS + byte];
+        want[at(y_last, c, h * w, s, ch, i)] =
+            (double)t_f(&t, table)[ch * SH_PREPROCESS_BYTES + byte];
     }
     t_run(&t);
     t_close(&t, z, want, T_EXACT);
@@ -75,7 +77,7 @@ static void what_does_not_fit_is_refused(void **state)
     t_init(&t);
     op = t_op(&t, DEV_OP_PIXELS,
               IN(t_add(&t, DEV_ROLE_INPUT, SH_U8, DIMS(2, 5, 7, 3)),
-                 t_add(&t, DEV_ROLE_WEIGHT, SH_F32, DIMS(DEV_PIXELS * 2))),
+                 t_add(&t, DEV_ROLE_WEIGHT, SH_F32, DIMS(SH_PREPROCESS_BYTES * 2))),
               OUT(t_add(&t, DEV_ROLE_OUTPUT, SH_F32, DIMS(2, 3, 5, 7))));
     op->u.pixels.x_last = true;
     assert_int_equal(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG);

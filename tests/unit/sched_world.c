@@ -664,6 +664,9 @@ int world_lead_at_once(void **state)
 int world_end(void **state)
 {
     (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(w.peers); i++)
+        if (w.peers[i])
+            peer_close(w.peers[i]);
     w.is_down = true; /* nothing is waited for */
     sched_free(w.s);
     sh_loop_free(w.loop);

@@ -137,6 +137,6 @@ double decided(const char *decision, const char *rule);
 int world_begin(void **state);
 void world_lead(void); /* it has read the database, and listens */
 int world_lead_at_once(void **state);
-int world_end(void **state);
+int world_end(void **state); /* closes all peers */
 
 #endif

@@ -9,13 +9,6 @@
 
 static struct peer x, y, a; /* executors and an API */
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = y = a = (struct peer){.fd = -1};
-    return 0;
-}
-
 /* Executor x has version 1. */
 static void serve(void)
 {
@@ -24,14 +17,6 @@ static void serve(void)
     model_ready(&x, 1);
     api_hello(&a, 7);
     forget_heard(&x);
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    peer_close(&y);
-    peer_close(&a);
-    return world_end(state);
 }
 
 static void opened(uint64_t rid, const char *tenant, int64_t budget_ns)
@@ -326,7 +311,7 @@ static void each_promise_has_one_end(void **state)
                                          its_version_goes};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(ENDS); i++) {
-        begin(state);
+        world_begin(state);
         w.models[0].slo_ms = 1000;
         w.models[0].on_miss = "reject";
         serve();
@@ -336,13 +321,13 @@ static void each_promise_has_one_end(void **state)
         assert_true(w.s->requests.items[0]->promised);
         ENDS[i]();
         assert_int_equal(w.s->requests.n, 0);
-        end(state);
+        world_end(state);
     }
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
     const struct CMUnitTest tests[] = {
         TEST(who_was_not_served_has_not_had_a_turn),
         TEST(a_turn_costs_what_the_whole_body_does),

@@ -11,20 +11,6 @@
 
 static struct peer x, a; /* an executor and an API */
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = a = (struct peer){.fd = -1};
-    return 0;
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    peer_close(&a);
-    return world_end(state);
-}
-
 static void serve(void)
 {
     world_lead();
@@ -191,7 +177,7 @@ static void lines_beyond_the_option_wait_in_the_database(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
     const struct CMUnitTest tests[] = {
         TEST(a_tenant_too_many_is_refused_with_the_option),
         TEST(a_version_too_many_is_refused_with_the_option),

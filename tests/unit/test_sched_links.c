@@ -8,20 +8,6 @@
 
 static struct peer x, y;
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = y = (struct peer){.fd = -1};
-    return 0;
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    peer_close(&y);
-    return world_end(state);
-}
-
 static void each_executor_says_what_it_has_to_copy(void **state)
 {
     struct msg_model_state said = {
@@ -50,7 +36,8 @@ static void each_executor_says_what_it_has_to_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_executor_says_what_it_has_to_copy, begin, end),
+        cmocka_unit_test_setup_teardown(each_executor_says_what_it_has_to_copy, world_begin,
+                                        world_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,20 +10,6 @@
 
 static struct peer x, a; /* an executor and an API */
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = a = (struct peer){.fd = -1};
-    return 0;
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    peer_close(&a);
-    return world_end(state);
-}
-
 static struct model *version(int64_t id)
 {
     return models_find(&w.s->models, id);
@@ -237,7 +223,7 @@ static void a_state_whose_write_was_lost_is_written_again(void **state)
     static const char *const STATES[] = {"READY", "FAILED", "UNLOADED"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(STATES); i++) {
-        begin(state);
+        world_begin(state);
         w.models[0].state = "REGISTERED";
         world_lead();
         exec_up(&x, "x");
@@ -256,7 +242,7 @@ static void a_state_whose_write_was_lost_is_written_again(void **state)
         assert_string_not_equal(w.models[0].state, STATES[i]);
         look_again();
         assert_string_equal(w.models[0].state, STATES[i]);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -462,7 +448,7 @@ static void the_idle_one_goes_that_hurts_least(void **state)
                  {is_of_a_tenant_with_less, 2, true}};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
-        begin(state);
+        world_begin(state);
         crowd();
         CASES[i].one();
         short_of(9, 50, CASES[i].of_tenant);
@@ -472,7 +458,7 @@ static void the_idle_one_goes_that_hurts_least(void **state)
         gone(CASES[i].goes);
         assert_int_equal(hear(&x, MSG_MODEL_LOAD)->u.model_load.version_id, 9);
         assert_int_equal(on_x(CASES[i].goes)->phase, MODEL_ON_ASIDE);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -526,7 +512,7 @@ static void what_a_version_takes_is_learnt_from_what_it_lacked(void **state)
                  {100, 10, false, 60}}; /* 50 are left of all */
 
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
-        begin(state);
+        world_begin(state);
         w.tenants[0].memory.host_max_bytes = CASES[i].quota;
         add_model(2, "m2");
         add_model(3, "m3")->tenant_id = 2;
@@ -540,7 +526,7 @@ static void what_a_version_takes_is_learnt_from_what_it_lacked(void **state)
         }
         short_of(2, CASES[i].short_bytes, CASES[i].of_tenant);
         assert_int_equal(version(2)->host_bytes, CASES[i].takes);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -684,7 +670,7 @@ static void a_request_waits_where_its_version_may_come_in_time(void **state)
     } CASES[] = {{0, 0, true}, {SECOND, 0, true}, {6 * SECOND, 0, false}, {0, SH_E_INVALID, false}};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
-        begin(state);
+        world_begin(state);
         w.models[0].state = "REGISTERED";
         world_lead();
         api_hello(&a, 7);
@@ -697,7 +683,7 @@ static void a_request_waits_where_its_version_may_come_in_time(void **state)
         }
         infer_open(&a, 1, 1, false);
         assert_int_equal(!heard(&a, MSG_INFER_REFUSED), CASES[i].waits);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -751,7 +737,7 @@ static void what_one_holds_is_known_while_another_runs_it(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
     const struct CMUnitTest tests[] = {
         TEST(a_failure_worth_it_is_tried_again_so_many_times),
         TEST(who_asks_for_one_that_failed_has_it_tried_at_once),

@@ -6,20 +6,6 @@
 
 static struct peer x, a; /* an executor and an API */
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = a = (struct peer){.fd = -1};
-    return 0;
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    peer_close(&a);
-    return world_end(state);
-}
-
 static struct model *version(int64_t id)
 {
     return models_find(&w.s->models, id);
@@ -71,7 +57,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_packed_is_foreseen_until_a_run_has_unpacked_it,
-                                        begin, end),
+                                        world_begin, world_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

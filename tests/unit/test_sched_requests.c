@@ -10,13 +10,6 @@
 
 static struct peer x, y, a; /* executors and an API */
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = y = a = (struct peer){.fd = -1};
-    return 0;
-}
-
 /* Executor x has version 1. */
 static void serve(void)
 {
@@ -25,14 +18,6 @@ static void serve(void)
     model_ready(&x, 1);
     api_hello(&a, 7);
     forget_heard(&x);
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    peer_close(&y);
-    peer_close(&a);
-    return world_end(state);
 }
 
 static void request(uint64_t rid)
@@ -113,7 +98,7 @@ static void limits_are_kept(void **state)
         const char *rule = sh_rc_name(CASES[i].second);
         const double before = decided("refuse", rule);
 
-        begin(state);
+        world_begin(state);
         CASES[i].change();
         serve();
         look_again();
@@ -122,7 +107,7 @@ static void limits_are_kept(void **state)
         infer_open(&a, 2, 1, false);
         assert_int_equal(refused(), CASES[i].second);
         assert_true(decided("refuse", rule) == before + !!CASES[i].first + !!CASES[i].second);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -254,7 +239,7 @@ static void a_doubt_that_nobody_shares_is_an_end(void **state)
     uint64_t run;
 
     for (int k = 0; k < 4; k++) { /* 1: we have lost it; 2: the API goes; 3: the result came */
-        begin(state);
+        world_begin(state);
         serve();
         request(1);
         run = run_sent(&x);
@@ -279,7 +264,7 @@ static void a_doubt_that_nobody_shares_is_an_end(void **state)
             run_done(&x, run, SH_E_CANCELLED);
         }
         assert_int_equal(w.s->requests.n, 0);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -369,7 +354,7 @@ static void what_waits_where_the_version_is_not_ready_any_more_is_placed_elsewhe
     for (size_t i = 0; i < SH_ARRAY_LEN(PHASES); i++) {
         uint64_t rid = 1;
 
-        begin(state);
+        world_begin(state);
         w.models[0].max_batch = 1;
         serve();
         for (; rid <= (uint64_t)w.conf.max_runs; rid++)
@@ -383,7 +368,7 @@ static void what_waits_where_the_version_is_not_ready_any_more_is_placed_elsewhe
         run_done(&y, run_sent(&y), 0);
         assert_int_equal(w.s->requests.n, rid - 1); /* what runs on x goes on */
         assert_int_equal(refused(), 0);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -472,7 +457,7 @@ static void what_takes_too_long_is_given_up(void **state)
 static void a_leader_that_goes_leaves_runs_to_their_executor(void **state)
 {
     for (int api_is_gone = 0; api_is_gone < 2; api_is_gone++) {
-        begin(state);
+        world_begin(state);
         serve();
         request(1);
         run_sent(&x);
@@ -486,7 +471,7 @@ static void a_leader_that_goes_leaves_runs_to_their_executor(void **state)
             assert_int_equal(hear(&a, MSG_INFER_REFUSED)->u.infer_refused.rid, 2);
             assert_int_equal(refused(), 0); /* its result comes from the executor */
         }
-        end(state);
+        world_end(state);
     }
 }
 
@@ -593,7 +578,7 @@ static void a_refusal_says_why(void **state)
         const struct sh_msg *r;
         char profile[80];
 
-        begin(state);
+        world_begin(state);
         w.models[0].is_solo = true;
         snprintf(profile, sizeof(profile), "[{\"batch\":1,\"compute_ns\":%lld.0}]",
                  (long long)CASES[i].run_ns);
@@ -617,7 +602,7 @@ static void a_refusal_says_why(void **state)
             assert_has(r->u.infer_refused.msg, CASES[i].why);
             assert_int_equal(r->u.infer_refused.retry_after_ms > 0, CASES[i].may_retry);
         }
-        end(state);
+        world_end(state);
     }
 }
 
@@ -758,7 +743,7 @@ static void many_that_wait_for_their_version_all_get_it(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_are_kept),
         TEST(headers_that_are_wrong_are_refused),

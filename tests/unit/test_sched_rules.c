@@ -11,21 +11,6 @@
 static struct peer x, y, a;   /* executors and an API */
 static struct store_job *row; /* of job 5 */
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = y = a = (struct peer){.fd = -1};
-    return 0;
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    peer_close(&y);
-    peer_close(&a);
-    return world_end(state);
-}
-
 /* Job 5 was sent to executor x. */
 static void start(void)
 {
@@ -124,7 +109,7 @@ static void what_a_client_wished_is_the_rule(void **state)
         double queued = decided("requeue", CASES[i].rule);
         double others = decided("requeue", "ExecutorStopping");
 
-        begin(state);
+        world_begin(state);
         start();
         phase(MSG_JOB_RUNNING);
         row->wish = CASES[i].wish;
@@ -135,7 +120,7 @@ static void what_a_client_wished_is_the_rule(void **state)
         phase(MSG_JOB_SUSPENDED);
         assert_true(decided("requeue", CASES[i].rule) == queued + 1);
         assert_true(decided("requeue", "ExecutorStopping") == others);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -182,8 +167,8 @@ static void what_ends_a_job_or_takes_it_from_an_executor_has_a_name(void **state
     job_of(5)->deadline_ns = sh_clock_ns() - 1;
     jobs__expire(w.s, job_of(5), sh_clock_ns());
     assert_true(decided("expire", "DeadlinePassed") == expired + 1);
-    end(state);
-    begin(state);
+    world_end(state);
+    world_begin(state);
     start();
     phase(MSG_JOB_RUNNING);
     row->state = "CANCELLING";
@@ -356,7 +341,7 @@ static void who_waits_for_it_comes_after_half_of_its_time(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
     const struct CMUnitTest tests[] = {
         TEST(who_gives_way_hears_the_rule_and_it_is_counted),
         TEST(what_is_lost_is_told_before_and_when_it_gives_way),

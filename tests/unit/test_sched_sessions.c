@@ -8,20 +8,6 @@
 
 static struct peer x, a;
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = a = (struct peer){.fd = -1};
-    return 0;
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    peer_close(&a);
-    return world_end(state);
-}
-
 static const struct sh_wire *sent[8]; /* in this order */
 static size_t n_sent;
 
@@ -307,7 +293,7 @@ static void addresses_are_checked_one_by_one(void **state)
     world_end(state);
 
     for (int k = 0; k < 3; k++) {
-        begin(state);
+        world_begin(state);
         memset(text, 'a', sizeof(text) - 1);
         if (k < 2)
             snprintf(text, sizeof(text), "%s%s%s", k ? "nowhere," : "", w.listen,
@@ -368,7 +354,7 @@ static void who_lost_the_lease_tells_everybody_and_writes_nothing(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
     const struct CMUnitTest tests[] = {
         TEST(who_does_not_say_hello_has_to_go),
         TEST(who_is_silent_is_asked_and_then_given_up),

@@ -8,19 +8,6 @@
 
 static struct peer x;
 
-static int begin(void **state)
-{
-    world_begin(state);
-    x = (struct peer){.fd = -1};
-    return 0;
-}
-
-static int end(void **state)
-{
-    peer_close(&x);
-    return world_end(state);
-}
-
 /* How many rows are written within the next while. */
 static size_t rows(void)
 {
@@ -91,7 +78,7 @@ static void a_row_is_written_when_its_numbers_change(void **state)
                  {another_tenant, 0}};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
-        begin(state);
+        world_begin(state);
         w.conf.grace_ms = 600000;
         add_job(5);
         world_lead();
@@ -103,7 +90,7 @@ static void a_row_is_written_when_its_numbers_change(void **state)
         look_again();
         assert_int_equal(rows(), CASES[i].n);
         assert_int_equal(rows(), 0);
-        end(state);
+        world_end(state);
     }
 }
 
@@ -177,7 +164,7 @@ static void more_tenants_than_one_write_takes_get_their_turn(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_is_written_when_its_numbers_change),
         TEST(a_row_that_was_not_written_is_written_the_next_time),

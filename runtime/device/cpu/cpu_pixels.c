@@ -1,10 +1,11 @@
 /* cpu_pixels.c - pictures of bytes become floats by a table, in the layout that the model reads. */
 #include "common/mem.h"
+#include "common/preprocess.h"
 #include "runtime/device/cpu/cpu.h"
 
 struct pixels_ctx {
     const uint8_t *x;
-    const float *table; /* DEV_PIXELS numbers for each channel */
+    const float *table; /* SH_PREPROCESS_BYTES numbers for each channel */
     float *y;
     int64_t channels, width;      /* of a row of a picture */
     int64_t rows, x_row, y_row;   /* of a picture; elements from one to the next, of a channel */
@@ -23,7 +24,7 @@ static void pixels_rows(void *ctx, int64_t from, int64_t to)
         for (int64_t k = 0; k < c->channels; k++) {
             const uint8_t *x = c->x + picture + row * c->x_row + k * c->x_channel;
             float *y = c->y + picture + row * c->y_row + k * c->y_channel;
-            const float *table = c->table + k * DEV_PIXELS;
+            const float *table = c->table + k * SH_PREPROCESS_BYTES;
 
             for (int64_t i = 0; i < c->width; i++)
                 y[i * c->y_pixel] = table[x[i * c->x_pixel]];

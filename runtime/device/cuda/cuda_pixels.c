@@ -1,9 +1,12 @@
 /* cuda_pixels.c - pictures of bytes become floats by a table; the kernel is in pixels.cu. */
 #include "common/mem.h"
+#include "common/preprocess.h"
 #include "runtime/device/cuda/cuda_nest.h"
 #include "runtime/device/cuda/kernels_pixels.h"
 
-#define MOST_CHANNELS 16 /* whose tables fit in the shared memory of any block */
+/* The tables of that many fit in the shared memory of any block. */
+_Static_assert(SH_PREPROCESS_CHANNELS *K_PIXELS * sizeof(float) <= 48u << 10, "tables");
+_Static_assert(K_PIXELS == SH_PREPROCESS_BYTES, "numbers of a table");
 
 static int run_pixels(const struct cuda_call *c, struct sh_err *err)
 {
@@ -37,8 +40,9 @@ int cuda__pixels(struct cuda_build *b)
                            .channels = (int32_t)x->dims[x_last ? 3 : 1],
                            .x_last = x_last,
                            .y_last = y_last};
-    if (k->channels > MOST_CHANNELS || k->n * k->plane > INT32_MAX)
-        return cuda__refuse(b, SH_E_TOOBIG, "more than %d channels, or 2^31 pixels", MOST_CHANNELS);
+    if (k->channels > (int32_t)SH_PREPROCESS_CHANNELS || k->n * k->plane > INT32_MAX)
+        return cuda__refuse(b, SH_E_TOOBIG, "more than %u channels, or 2^31 pixels",
+                            SH_PREPROCESS_CHANNELS);
     b->co->run = run_pixels;
     return SH_OK;
 }

@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#define K_PIXELS 256 /* numbers of the table for each channel */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -15,7 +17,7 @@ struct k_pixels {
     int64_t n, plane;
     int32_t channels, x_last, y_last, unused;
 };
-/* table: F32, 256 numbers for each channel. y: floats of any type. x, y: aligned to their
+/* table: F32, K_PIXELS numbers for each channel. y: floats of any type. x, y: aligned to their
  * elements. */
 void k_pixels(cudaStream_t s, const struct k_pixels *p, const void *x, const void *table, int type,
               void *y);

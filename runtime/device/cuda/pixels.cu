@@ -9,7 +9,6 @@
 #include "runtime/device/cuda/kernels_pixels.h"
 
 #define THREADS 256
-#define TABLE 256
 #define MOST_BLOCKS 4096
 
 template <class T>
@@ -21,7 +20,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int64_t total = p.n * p.plane, step = (int64_t)gridDim.x * THREADS;
     const int64_t x_channel = p.x_last ? 1 : p.plane, y_channel = p.y_last ? 1 : p.plane;
 
-    for (int i = threadIdx.x; i < p.channels * TABLE; i += THREADS)
+    for (int i = threadIdx.x; i < p.channels * K_PIXELS; i += THREADS)
         rows[i] = table[i];
     __syncthreads();
     for (int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x; k < total; k += step) {
@@ -30,7 +29,7 @@ static __global__ void __launch_bounds__(THREADS)
         T *to = y + picture + (p.y_last ? at * p.channels : at);
 
         for (int c = 0; c < p.channels; c++)
-            to[c * y_channel] = from_f<T>(rows[c * TABLE + from[c * x_channel]]);
+            to[c * y_channel] = from_f<T>(rows[c * K_PIXELS + from[c * x_channel]]);
     }
 }
 
@@ -40,7 +39,7 @@ void k_pixels(cudaStream_t s, const struct k_pixels *p, const void *x, const voi
 {
     const int64_t blocks = cdiv64(p->n * p->plane, THREADS);
     const unsigned grid = (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
-    const size_t shared = (size_t)p->channels * TABLE * sizeof(float);
+    const size_t shared = (size_t)p->channels * K_PIXELS * sizeof(float);
 
     DISPATCH_FLOAT(type, T,
                    pixels_kernel<T><<<grid, THREADS, shared, s>>>(*p, (const uint8_t *)x,

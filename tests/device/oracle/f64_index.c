@@ -1,5 +1,6 @@
 /* f64_index.c - sums along an axis, the largest elements, reads and writes by index, in double. */
 #include "common/mem.h"
+#include "common/preprocess.h"
 #include "tests/device/oracle/f64.h"
 
 struct lines { /* [outer, n, inner]: a line is n elements, inner apart */
@@ -117,7 +118,7 @@ int f64__pixels(const struct f64_call *c, struct sh_err *err)
         const double byte = c->x[0][all + (x_last ? i * channels + ch : ch * plane + i)];
 
         c->y[0][all + (y_last ? i * channels + ch : ch * plane + i)] =
-            c->x[1][ch * DEV_PIXELS + (int64_t)byte];
+            c->x[1][ch * SH_PREPROCESS_BYTES + (int64_t)byte];
     }
     return SH_OK;
 }
