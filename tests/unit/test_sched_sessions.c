@@ -110,7 +110,7 @@ static void a_peer_that_comes_twice_is_one(void **state)
     assert_false(exec_is_up(w.s->execs.items[0]));
     peer_close(&x);
     x = again;
-    w.peers[0] = &x; /* it lives on there */
+    w.peers[2] = &x; /* it lives on there */
     exec_synced(&x, "x");
     api_hello(&again, 7);
     assert_true(is_closed(&a));
