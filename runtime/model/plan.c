@@ -39,12 +39,21 @@ static bool in_workspace(const struct dev_tensor *t)
     return t->role != DEV_ROLE_WEIGHT && t->role != DEV_ROLE_STATE && t->role != DEV_ROLE_TABLE;
 }
 
+/* Does this much fit behind `at`? Both may be any number. */
+static int check_room(size_t at, size_t bytes, struct sh_err *err)
+{
+    return bytes <= PLAN_MAX_BYTES && at <= PLAN_MAX_BYTES - bytes
+               ? SH_OK
+               : SH_FAIL(err, SH_E_TOOBIG, "the program needs more than %zu bytes", PLAN_MAX_BYTES);
+}
+
 static int advance_bytes(size_t *at, size_t bytes, struct sh_err *err)
 {
-    if (bytes > PLAN_MAX_BYTES || *at > PLAN_MAX_BYTES)
-        return SH_FAIL(err, SH_E_TOOBIG, "the program needs more than %zu bytes", PLAN_MAX_BYTES);
-    *at = SH_ALIGN_UP(*at + bytes, (size_t)DEV_ALIGN);
-    return SH_OK;
+    int rc = check_room(*at, bytes, err);
+
+    if (!rc)
+        *at = SH_ALIGN_UP(*at + bytes, (size_t)DEV_ALIGN);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ image and state */
@@ -82,13 +91,17 @@ static int place_table(struct dev_graph *g, uint32_t t, size_t *at, struct plan 
     }
     g->tensors[t].offset = *at;
     rc = advance_bytes(at, g->tensors[t].bytes, err);
+    if (!rc)
+        rc = check_room(p->tables_at, *at, err);
+    if (rc)
+        return rc;
     while (p->image_bytes < p->tables_at + *at || p->n_tables == 0) {
         p->image_bytes = SH_MAX(p->image_bytes, p->tables_at);
         p->image_bytes = SH_MIN(p->image_bytes + PLAN_TABLE_PIECE, p->tables_at + *at);
         p->layer_ends[g->n_layers++] = p->image_bytes;
         p->n_tables++;
     }
-    return rc;
+    return SH_OK;
 }
 
 /* In order of first use. */
@@ -116,7 +129,7 @@ static size_t most_layers(const struct dev_graph *g)
 
     for (uint32_t i = 0; i < g->n_tensors; i++)
         if (g->tensors[i].role == DEV_ROLE_TABLE)
-            n += g->tensors[i].bytes / PLAN_TABLE_PIECE + 2;
+            n += SH_MIN(g->tensors[i].bytes, PLAN_MAX_BYTES) / PLAN_TABLE_PIECE + 2;
     return n;
 }
 

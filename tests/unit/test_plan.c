@@ -309,6 +309,53 @@ static void impossible_sizes_are_refused(void **state)
     free(f);
 }
 
+/* A table of so many bytes, behind a weight. */
+static int plan_with_table(size_t weight, size_t table, struct plan *p, struct sh_err *err)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    uint32_t t, w, i, y, z;
+    int rc;
+
+    assert_non_null(f);
+    f->g.tensors = f->tensors;
+    f->g.ops = f->ops;
+    t = add(f, DEV_ROLE_TABLE, table, DEV_NONE);
+    w = add(f, DEV_ROLE_WEIGHT, weight, DEV_NONE);
+    i = add(f, DEV_ROLE_INPUT, 100, DEV_NONE);
+    y = add(f, DEV_ROLE_ACT, 100, DEV_NONE);
+    z = add(f, DEV_ROLE_OUTPUT, 100, DEV_NONE);
+    f->ops[0] = (struct dev_op){.name = "a", .n_in = 2, .in = {t, i}, .n_out = 1, .out = {y}};
+    f->ops[1] = (struct dev_op){.name = "b", .n_in = 2, .in = {y, w}, .n_out = 1, .out = {z}};
+    f->g.n_ops = 2;
+    memset(err, 0, sizeof(*err));
+    rc = plan_make(&f->g, NULL, 0, p, err);
+    free(f);
+    return rc;
+}
+
+/* A file says how large they are. */
+static void tables_are_counted_as_weights_are(void **state)
+{
+    const size_t most = (size_t)1 << 46, half = most / 2;
+    struct sh_err err;
+    struct plan p;
+
+    (void)state;
+    assert_ok(plan_with_table(300, PLAN_TABLE_PIECE + 1, &p, &err));
+    assert_int_equal(p.n_tables, 2);
+    assert_int_equal(p.tables_at, DEV_TABLES_ALIGN);
+    assert_int_equal(p.layer_ends[0], DEV_TABLES_ALIGN);
+    assert_int_equal(p.layer_ends[1], DEV_TABLES_ALIGN + PLAN_TABLE_PIECE);
+    assert_int_equal(p.image_bytes, p.layer_ends[2]);
+    plan_fini(&p);
+    assert_ok(plan_with_table(half, half, &p, &err));
+    assert_int_equal(p.image_bytes, most);
+    plan_fini(&p);
+    assert_fails(plan_with_table(half + 1, half, &p, &err), SH_E_TOOBIG, &err, "needs more than");
+    assert_fails(plan_with_table(300, SIZE_MAX, &p, &err), SH_E_TOOBIG, &err, "needs more than");
+    assert_fails(plan_with_table(SIZE_MAX, 300, &p, &err), SH_E_TOOBIG, &err, "needs more than");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +365,7 @@ int main(void)
         cmocka_unit_test(weights_lie_in_order_of_first_use_and_begin_layers),
         cmocka_unit_test(a_tensor_that_nobody_wrote_is_an_error),
         cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(tables_are_counted_as_weights_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
