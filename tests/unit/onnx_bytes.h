@@ -78,14 +78,18 @@ struct file {
     const char *producer; /* NULL: not said */
 };
 
-static inline void file_value(struct file *f, unsigned field, const char *name, int type,
-                              int64_t d0, int64_t d1)
+/* An input or output; -1: an axis that is open, as the batch if it is the first. */
+static inline void file_value(struct file *f, unsigned field, const char *name, int type, int rank,
+                              const int64_t *dims)
 {
-    for (int i = 0; i < 2; i++) {
-        if ((i ? d1 : d0) == -1)
-            put_text(&f->sub3, 2, "batch");
+    for (int i = 0; i < rank; i++) {
+        char axis[16];
+
+        snprintf(axis, sizeof(axis), "d%d", i);
+        if (dims[i] == -1)
+            put_text(&f->sub3, 2, i ? axis : "batch");
         else
-            put_int(&f->sub3, 1, i ? d1 : d0);
+            put_int(&f->sub3, 1, dims[i]);
         put_msg(&f->sub2, 1, &f->sub3);
     }
     put_int(&f->sub, 1, type);
@@ -171,8 +175,8 @@ static inline int file_read(struct file *f, struct graph **g, char **list, struc
 static inline void file_begin(struct file *f)
 {
     file_init(f);
-    file_value(f, INPUT, "x", FLOAT, -1, 3);
-    file_value(f, OUTPUT, "y", FLOAT, -1, 3);
+    file_value(f, INPUT, "x", FLOAT, 2, (int64_t[]){-1, 3});
+    file_value(f, OUTPUT, "y", FLOAT, 2, (int64_t[]){-1, 3});
 }
 
 #endif

@@ -284,20 +284,20 @@ static void graphs_that_make_no_sense_are_refused(void **state)
     file_node(&f, "", "Relu", "x", "y");
     check_bad(&f, SH_E_UNSUPPORTED, "opset 24");
     file_init(&f);
-    file_value(&f, INPUT, "x", FLOAT, -1, 0);
+    file_value(&f, INPUT, "x", FLOAT, 2, (int64_t[]){-1, 0});
     check_bad(&f, SH_E_INVALID, "has no elements");
     file_init(&f);
-    file_value(&f, INPUT, "x", STRING, -1, 2);
+    file_value(&f, INPUT, "x", STRING, 2, (int64_t[]){-1, 2});
     check_bad(&f, SH_E_UNSUPPORTED, "element type 8");
     file_init(&f);
-    file_value(&f, INPUT, "x\n", FLOAT, -1, 2);
+    file_value(&f, INPUT, "x\n", FLOAT, 2, (int64_t[]){-1, 2});
     check_bad(&f, SH_E_INVALID, "not plain text of 1 to 4096 bytes: x?");
     file_init(&f);
-    file_value(&f, INPUT, "\xC3(", FLOAT, -1, 2);
+    file_value(&f, INPUT, "\xC3(", FLOAT, 2, (int64_t[]){-1, 2});
     check_bad(&f, SH_E_INVALID, "not plain text");
     memset(long_name, 'n', sizeof(long_name) - 1);
     file_init(&f);
-    file_value(&f, INPUT, long_name, FLOAT, -1, 2);
+    file_value(&f, INPUT, long_name, FLOAT, 2, (int64_t[]){-1, 2});
     check_bad(&f, SH_E_INVALID, "of 1 to 4096 bytes: nnn");
 }
 
@@ -396,7 +396,7 @@ static void an_output_that_is_listed_twice_is_one(void **state)
 
     file_begin(&f);
     file_node(&f, "", "Relu", "x", "y");
-    file_value(&f, OUTPUT, "y", FLOAT, -1, 3);
+    file_value(&f, OUTPUT, "y", FLOAT, 2, (int64_t[]){-1, 3});
     assert_ok(file_read(&f, &g, NULL, NULL));
     assert_int_equal(g->n_outputs, 1);
     graph_free(g);

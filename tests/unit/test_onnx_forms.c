@@ -184,8 +184,8 @@ static void corners_of_pytorch_are_those_of_the_whole_size(void **state)
         struct file f;
 
         file_init(&f);
-        file_value(&f, INPUT, "x", FLOAT, -1, 3);
-        file_value(&f, OUTPUT, "y", FLOAT, -1, 4);
+        file_value(&f, INPUT, "x", FLOAT, 2, (int64_t[]){-1, 3});
+        file_value(&f, OUTPUT, "y", FLOAT, 2, (int64_t[]){-1, 4});
         f.producer = CASES[i].producer;
         file_tensor(&f, "scales", FLOAT, 2, SCALES, sizeof(SCALES));
         put_word(&f, "coordinate_transformation_mode", CASES[i].coords);

@@ -91,8 +91,8 @@ struct made {
 static void begin(struct made *m, int64_t rows)
 {
     file_init(&m->f);
-    file_value(&m->f, INPUT, "x", FLOAT, 2, 3);
-    file_value(&m->f, OUTPUT, "y", FLOAT, rows, 3);
+    file_value(&m->f, INPUT, "x", FLOAT, 2, (int64_t[]){2, 3});
+    file_value(&m->f, OUTPUT, "y", FLOAT, 2, (int64_t[]){rows, 3});
     sh_buf_init(&m->nodes, 16 << 20);
     sh_buf_init(&m->attrs, 16 << 20);
 }

@@ -179,28 +179,6 @@ static void what_is_typed_wrong_is_quoted(void **state)
 
 enum { BFLOAT16 = 16 };
 
-/* An input or output; -1: an axis that is open, as the batch if it is the first. */
-static void add_io(struct file *f, unsigned field, const char *name, int type, int rank,
-                   const int64_t *dims)
-{
-    for (int i = 0; i < rank; i++) {
-        char axis[16];
-
-        snprintf(axis, sizeof(axis), "d%d", i);
-        if (dims[i] < 0)
-            put_text(&f->sub3, 2, axis);
-        else
-            put_int(&f->sub3, 1, dims[i]);
-        put_msg(&f->sub2, 1, &f->sub3);
-    }
-    put_int(&f->sub, 1, type);
-    put_msg(&f->sub, 2, &f->sub2);
-    put_msg(&f->sub2, 1, &f->sub);
-    put_text(&f->msg, 1, name);
-    put_msg(&f->msg, 2, &f->sub2);
-    put_msg(&f->graph, field, &f->msg);
-}
-
 /* Behind the file, as metadata. */
 static void declare(struct file *f, const char *text)
 {
@@ -213,8 +191,8 @@ static void declare(struct file *f, const char *text)
 static void negated(struct file *f, int type, int rank, const int64_t *dims, const char *declared)
 {
     file_init(f);
-    add_io(f, INPUT, "x", type, rank, dims);
-    add_io(f, OUTPUT, "y", type, rank, dims);
+    file_value(f, INPUT, "x", type, rank, dims);
+    file_value(f, OUTPUT, "y", type, rank, dims);
     file_node(f, "", "Neg", "x", "y");
     file_end(f);
     if (declared)
@@ -410,8 +388,8 @@ static void what_the_model_standardises_by_stays_fixed(void **state)
         struct file f;
 
         file_init(&f);
-        add_io(&f, INPUT, "x", FLOAT, 4, DIMS);
-        add_io(&f, OUTPUT, "y", FLOAT, 4, DIMS);
+        file_value(&f, INPUT, "x", FLOAT, 4, DIMS);
+        file_value(&f, OUTPUT, "y", FLOAT, 4, DIMS);
         file_tensor(&f, "m", FLOAT, 4, M, sizeof(M));
         file_tensor(&f, "s", FLOAT, 4, S, sizeof(S));
         file_node(&f, "", "Sub", "x m", "d");
