@@ -7,6 +7,7 @@
 #include "common/metrics.h"
 #include "common/trace.h"
 #include "runtime/group.h"
+#include "runtime/pack/layers.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -291,9 +292,9 @@ int tx_group(double alpha_ns, double beta_ns, const uint64_t *missing, const dou
 
 static uint64_t layer_missing(const struct tx_image *im, uint32_t i, uint64_t resident)
 {
-    uint64_t from = i ? im->layer_ends[i - 1] : 0, to = im->layer_ends[i];
+    const uint64_t from = SH_MAX(layer_begin(im->layer_ends, i), resident);
+    const uint64_t to = im->layer_ends[i];
 
-    from = SH_MAX(from, resident);
     return to > from ? to - from : 0;
 }
 
@@ -316,9 +317,7 @@ static uint32_t n_needed(const struct tx_image *im)
 
 uint64_t tx_needed_bytes(const struct tx_image *im)
 {
-    const uint32_t n = n_needed(im);
-
-    return im->n_tables == 0 ? im->bytes : n ? im->layer_ends[n - 1] : 0;
+    return im->n_tables == 0 ? im->bytes : layer_begin(im->layer_ends, n_needed(im));
 }
 
 /* The head that has the first `link` bytes. */
@@ -336,9 +335,9 @@ static uint64_t device_bytes_of(const struct tx_image *im, uint64_t link)
 /* To unpack layer i, all of it. */
 static double unpack_ns(const struct tx_image *im, uint32_t i)
 {
-    const uint64_t from = im->device_ends && i ? im->device_ends[i - 1] : 0;
-
-    return im->device_ends ? (double)(im->device_ends[i] - from) * im->unpack_ns_per_byte : 0;
+    if (!im->device_ends)
+        return 0;
+    return (double)layer_bytes(im->device_ends, i) * im->unpack_ns_per_byte;
 }
 
 /* What layers take once they have arrived. *out: OWNED, free(); NULL: no memory. */

@@ -22,6 +22,7 @@
 #include "executor/models/model_int.h"
 #include "executor/models/tables.h"
 #include "executor/models/tier.h"
+#include "runtime/pack/layers.h"
 #include "runtime/pack/pack.h"
 
 #include <inttypes.h>
@@ -41,11 +42,6 @@ static struct residency *places(const struct model *m)
 static uint32_t n_packable(const struct model *m)
 {
     return m->n_layers - m->tables.n;
-}
-
-static uint64_t layer_start(const uint64_t *ends, uint32_t layer)
-{
-    return layer ? ends[layer - 1] : 0;
 }
 
 /* Where the packed image lies in its range. */
@@ -152,12 +148,12 @@ static bool has_lost_packed(const struct model *m)
 
 uint64_t packed__usable(const struct model *m, uint64_t held)
 {
-    return has_lost_packed(m) ? SH_MIN(held, layer_start(m->layer_ends, m->packed_from)) : held;
+    return has_lost_packed(m) ? SH_MIN(held, layer_begin(m->layer_ends, m->packed_from)) : held;
 }
 
 int packed__settle(struct model *m, struct sh_err *err)
 {
-    const uint32_t blocks = (uint32_t)(layer_start(m->layer_ends, m->packed_from) / DEV_BLOCK);
+    const uint32_t blocks = (uint32_t)(layer_begin(m->layer_ends, m->packed_from) / DEV_BLOCK);
 
     if (!m->has_image || !has_lost_packed(m))
         return SH_OK;
@@ -208,7 +204,7 @@ uint64_t model_link_bytes(const struct model *m, uint64_t from)
 
 int64_t model_unpack_ns(const struct model *m)
 {
-    const uint64_t done = m->has_image ? layer_start(m->layer_ends, m->packed_from) : 0;
+    const uint64_t done = m->has_image ? layer_begin(m->layer_ends, m->packed_from) : 0;
 
     if (model_is_apart(m) && model_resident_bytes(m) < m->image_bytes)
         return (int64_t)((double)m->image_bytes * m->tx.unpack_ns_per_byte);

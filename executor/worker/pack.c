@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "runtime/group.h"
+#include "runtime/pack/layers.h"
 #include "runtime/pack/pack.h"
 
 #include <stdlib.h>
@@ -15,11 +16,6 @@
 #define MOST_EXCESS (1.0 / 16)
 #define MIN_EXCESS ((uint64_t)8 << 20)
 
-static uint64_t layer_from(const uint64_t *ends, uint32_t layer)
-{
-    return layer ? ends[layer - 1] : 0;
-}
-
 struct packing {
     const unsigned char *image;
     const uint64_t *ends; /* of layers */
@@ -30,7 +26,7 @@ struct packing {
 /* The spans of the layer, which begin at its first byte from now on. */
 static size_t spans_of(struct packing *k, uint32_t layer)
 {
-    const uint64_t from = layer_from(k->ends, layer), to = k->ends[layer];
+    const uint64_t from = layer_begin(k->ends, layer), to = k->ends[layer];
     size_t n = 0;
 
     while (k->at + n < k->n_spans && k->spans[k->at + n].off < to)
@@ -42,7 +38,7 @@ static size_t spans_of(struct packing *k, uint32_t layer)
 static int make_packed_memory(struct packing *k, uint32_t n_layers, struct sh_shm *out,
                               struct sh_err *err)
 {
-    const uint64_t bytes = n_layers ? k->ends[n_layers - 1] : 0;
+    const uint64_t bytes = layer_begin(k->ends, n_layers);
 
     return sh_shm_create(
         "shunt-image",
@@ -54,8 +50,8 @@ static int make_packed_memory(struct packing *k, uint32_t n_layers, struct sh_sh
 static void append_tables(const struct packing *k, uint32_t from, uint32_t n_layers,
                           uint64_t *link_ends, struct sh_shm *out)
 {
-    const uint64_t begin = layer_from(k->ends, from);
-    const uint64_t at = SH_ALIGN_UP(layer_from(link_ends, from), (uint64_t)DEV_TABLES_ALIGN);
+    const uint64_t begin = layer_begin(k->ends, from);
+    const uint64_t at = SH_ALIGN_UP(layer_begin(link_ends, from), (uint64_t)DEV_TABLES_ALIGN);
 
     if (from == n_layers)
         return;
@@ -67,8 +63,8 @@ static void append_tables(const struct packing *k, uint32_t from, uint32_t n_lay
 /* Is the range in which it is unpacked too long? A large layer far behind makes it so. */
 static bool is_long(const uint64_t *ends, const uint64_t *link_ends, uint32_t n)
 {
-    const uint64_t image = layer_from(ends, n);
-    const uint64_t range = pack_shift(ends, link_ends, n) + layer_from(link_ends, n);
+    const uint64_t image = layer_begin(ends, n);
+    const uint64_t range = pack_shift(ends, link_ends, n) + layer_begin(link_ends, n);
 
     return range > image + SH_MAX((uint64_t)(MOST_EXCESS * (double)image), MIN_EXCESS);
 }
@@ -85,7 +81,7 @@ int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
     if (!rc)
         rc = make_packed_memory(&k, all, out, err);
     for (uint32_t i = 0; !rc && i < n_layers; i++) {
-        const uint64_t from = layer_from(k.ends, i);
+        const uint64_t from = layer_begin(k.ends, i);
         const size_t n = spans_of(&k, i);
         size_t bytes = 0;
 
@@ -99,7 +95,7 @@ int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
         }
     }
     free(k.spans);
-    if (rc || to == 0 || (double)to > (1 - LEAST_SAVED) * (double)layer_from(k.ends, n_layers) ||
+    if (rc || to == 0 || (double)to > (1 - LEAST_SAVED) * (double)layer_begin(k.ends, n_layers) ||
         is_long(k.ends, link_ends, n_layers)) {
         sh_shm_fini(out);
         *out = (struct sh_shm){.fd = -1};
@@ -119,9 +115,9 @@ static int64_t finish_of(const uint64_t *ends, const uint64_t *sent, const doubl
     int64_t finish = INT64_MAX;
 
     for (uint32_t i = 0; copy && i < n; i++) {
-        const double bytes = (double)(ends[i] - layer_from(ends, i));
+        const double bytes = (double)(ends[i] - layer_begin(ends, i));
 
-        copy[i] = (int64_t)((double)(sent[i] - layer_from(sent, i)) * msg->link_ns);
+        copy[i] = (int64_t)((double)(sent[i] - layer_begin(sent, i)) * msg->link_ns);
         compute[i] = (int64_t)(layer_ns[i] + (is_packed ? bytes * msg->unpack_ns : 0));
     }
     if (copy && !group_solve(copy, compute, n, (int64_t)msg->copy_ns, &plan, NULL)) {
@@ -160,10 +156,10 @@ int unpack_layers(struct dev *d, const struct program *p, size_t image_off, size
 
         for (uint32_t i = *from; i < to && n < AT_ONCE; i++)
             layers[n++] =
-                (struct dev_packed){.at = packed_at + layer_from(link_ends, i),
-                                    .packed_bytes = link_ends[i] - layer_from(link_ends, i),
-                                    .to = image_off + layer_from(ends, i),
-                                    .bytes = ends[i] - layer_from(ends, i)};
+                (struct dev_packed){.at = packed_at + layer_begin(link_ends, i),
+                                    .packed_bytes = link_ends[i] - layer_begin(link_ends, i),
+                                    .to = image_off + layer_begin(ends, i),
+                                    .bytes = ends[i] - layer_begin(ends, i)};
         rc = dev_unpack(d, layers, n, err);
         if (!rc)
             *from += n;

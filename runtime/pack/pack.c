@@ -2,6 +2,7 @@
 #include "runtime/pack/pack.h"
 
 #include "common/mem.h"
+#include "runtime/pack/layers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -377,7 +378,7 @@ uint64_t pack_shift(const uint64_t *ends, const uint64_t *packed_ends, uint32_t 
     uint64_t shift = 0;
 
     for (uint32_t i = 0; i < n_layers; i++) {
-        const uint64_t packed = i ? packed_ends[i - 1] : 0;
+        const uint64_t packed = layer_begin(packed_ends, i);
 
         shift = SH_MAX(shift, ends[i] > packed ? ends[i] - packed : 0);
     }

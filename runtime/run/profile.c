@@ -1,6 +1,7 @@
 /* profile.c - shunt-run profile: time and bytes of each layer, and the grouping that they give. */
 #include "common/mem.h"
 #include "runtime/group.h"
+#include "runtime/pack/layers.h"
 #include "runtime/run/run.h"
 
 #include <math.h>
@@ -43,11 +44,9 @@ static uint32_t layer_end_op(const struct profile *f, uint32_t layer)
                             : program_n_ops(f->s.program);
 }
 
-static uint64_t layer_bytes(const struct profile *f, uint32_t i)
+static uint64_t bytes_of_layer(const struct profile *f, uint32_t i)
 {
-    const uint64_t *ends = program_layer_ends(f->s.program);
-
-    return ends[i] - (i ? ends[i - 1] : 0);
+    return layer_bytes(program_layer_ends(f->s.program), i);
 }
 
 static int layer_times(struct profile *f, struct sh_err *err)
@@ -62,7 +61,7 @@ static int layer_times(struct profile *f, struct sh_err *err)
         for (uint32_t op = program_layer_begin(f->s.program, i); op < layer_end_op(f, i); op++)
             ns += f->op_ns[op];
         f->compute_ns[i] = (int64_t)llround(ns);
-        f->copy_ns[i] = (int64_t)llround((double)layer_bytes(f, i) * f->beta_ns);
+        f->copy_ns[i] = (int64_t)llround((double)bytes_of_layer(f, i) * f->beta_ns);
     }
     return SH_OK;
 }
@@ -132,7 +131,7 @@ static void print_layer_table(const struct profile *f, const struct totals *t)
     for (uint32_t i = 0; i < f->n; i++)
         printf("%5u %5u %12llu %12.1f %12.1f %5u  %s\n", i,
                layer_end_op(f, i) - program_layer_begin(p, i),
-               (unsigned long long)layer_bytes(f, i), (double)f->compute_ns[i] / 1e3,
+               (unsigned long long)bytes_of_layer(f, i), (double)f->compute_ns[i] / 1e3,
                (double)f->copy_ns[i] / 1e3, group_of(f, i),
                program_op_label(p, program_layer_begin(p, i)));
     printf("\n%u operations, image %zu bytes, workspace %zu bytes\n", program_n_ops(p),
@@ -154,7 +153,7 @@ static json_t *layers_json(const struct profile *f)
             list,
             json_pack("{s:s, s:I, s:I, s:I, s:I}", "name",
                       program_op_label(f->s.program, program_layer_begin(f->s.program, i)), "bytes",
-                      (json_int_t)layer_bytes(f, i), "compute_ns", (json_int_t)f->compute_ns[i],
+                      (json_int_t)bytes_of_layer(f, i), "compute_ns", (json_int_t)f->compute_ns[i],
                       "copy_ns", (json_int_t)f->copy_ns[i], "group", (json_int_t)group_of(f, i)));
     return list;
 }

@@ -4,6 +4,7 @@
 #include "executor/models/store.h"
 #include "executor/pool/pool.h"
 #include "executor/training/train.h"
+#include "runtime/pack/layers.h"
 #include "tests/lab/lab.h"
 
 #include <stdlib.h>
@@ -223,7 +224,7 @@ static int make_groups(const struct lab *l, const struct model *m, uint32_t batc
     if (!missing)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
     for (uint32_t i = 0; i < m->n_layers; i++)
-        missing[i] = m->layer_ends[i] - (i ? m->layer_ends[i - 1] : 0);
+        missing[i] = layer_bytes(m->layer_ends, i);
     model_batch(m, batch, &layer_ns);
     if (mode == LAB_OPTIMUM)
         rc = tx_group(tx_alpha_ns(l->x->tx), tx_beta_ns(l->x->tx), missing, layer_ns, m->n_layers,

@@ -3,6 +3,7 @@
 #include "executor/memory/residency_int.h"
 #include "executor/models/apart.h"
 #include "executor/runs/switch_int.h"
+#include "runtime/pack/layers.h"
 #include "tests/sim/content.h"
 #include "tests/sim/executor.h"
 #include "tests/sim/oracles_exec.h"
@@ -79,8 +80,8 @@ static void check_apart_pins(const struct exec *x, const struct model *m)
 
 static void look_at(const struct exec *x, const struct model *m)
 {
-    const uint64_t unpacked = m->packed_from ? m->layer_ends[m->packed_from - 1] : 0;
-    const uint64_t from = m->packed_from ? m->link_ends[m->packed_from - 1] : 0;
+    const uint64_t unpacked = layer_begin(m->layer_ends, m->packed_from);
+    const uint64_t from = layer_begin(m->link_ends, m->packed_from);
     const size_t n = unpacked / sizeof(uint64_t), n_packed = (m->link_bytes - from) / sizeof(from);
     const uint64_t *words = at_device(x, m, 0, unpacked);
     const uint64_t *packed = at_device(x, m, m->tx.shift + from, m->link_bytes - from);

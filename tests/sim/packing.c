@@ -2,6 +2,7 @@
 #include "tests/sim/packing.h"
 
 #include "common/mem.h"
+#include "runtime/pack/layers.h"
 #include "runtime/pack/pack.h"
 
 #define HEAD 8u /* of a packed layer */
@@ -25,7 +26,7 @@ bool sim_packs(const struct sim_package *p, const struct sim_model *m, enum msg_
     uint64_t at = 0, range;
 
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        at += packed_bytes(p, i, m->layer_ends[i] - (i ? m->layer_ends[i - 1] : 0));
+        at += packed_bytes(p, i, layer_bytes(m->layer_ends, i));
         link_ends[i] = at;
     }
     range = pack_shift(m->layer_ends, link_ends, m->n_layers) + at;

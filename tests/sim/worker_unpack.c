@@ -6,17 +6,13 @@
  * A layer is there as its first half is written, and again as the rest is. Where it was packed lies
  * after that what nobody can unpack, so who is told to do so finds it. */
 #include "common/mem.h"
+#include "runtime/pack/layers.h"
 #include "tests/sim/packing.h"
 #include "tests/sim/worker_int.h"
 
 #include <stdlib.h>
 
 #define UNPACK_CHECK(cond, ...) SIM_CHECK("unpack", cond, __VA_ARGS__)
-
-static uint64_t layer_from(const uint64_t *ends, uint32_t layer)
-{
-    return layer ? ends[layer - 1] : 0;
-}
 
 void worker__begin_unpacking(struct worker_unpack *u, const struct worker_model *model,
                              const struct msg_wk_run *m)
@@ -61,7 +57,7 @@ static uint64_t *words_at(const struct sim_worker *w, uint64_t off, uint64_t byt
 static bool look_at_packed(const struct sim_worker *w, const struct worker_unpack *u,
                            bool is_garbage)
 {
-    const uint64_t from = layer_from(u->link_ends, u->at), bytes = u->link_ends[u->at] - from;
+    const uint64_t from = layer_begin(u->link_ends, u->at), bytes = u->link_ends[u->at] - from;
     const uint64_t *words = words_at(w, u->packed_at + from, bytes);
     const size_t n = bytes / sizeof(*words);
     const size_t i = sim_packed_look(u->package, words, from / sizeof(*words), n);
@@ -74,10 +70,11 @@ static bool look_at_packed(const struct sim_worker *w, const struct worker_unpac
 
 static void check_place(const struct worker_unpack *u)
 {
-    const uint64_t from = layer_from(u->model->layer_ends, u->at), to = u->model->layer_ends[u->at];
+    const uint64_t from = layer_begin(u->model->layer_ends, u->at),
+                   to = u->model->layer_ends[u->at];
     const uint64_t last = u->link_ends[u->model->n_layers - 1];
 
-    UNPACK_CHECK(u->image_off + to <= u->packed_at + layer_from(u->link_ends, u->at) ||
+    UNPACK_CHECK(u->image_off + to <= u->packed_at + layer_begin(u->link_ends, u->at) ||
                      u->image_off + from >= u->packed_at + last,
                  "layer %u of package %u is to be written over packed layers", u->at,
                  u->package->id);
@@ -85,7 +82,7 @@ static void check_place(const struct worker_unpack *u)
 
 static void write_half(const struct sim_worker *w, const struct worker_unpack *u, bool is_first)
 {
-    const uint64_t from = layer_from(u->model->layer_ends, u->at);
+    const uint64_t from = layer_begin(u->model->layer_ends, u->at);
     const size_t n = (u->model->layer_ends[u->at] - from) / sizeof(uint64_t), half = n / 2;
     const size_t begin = is_first ? 0 : half, end = is_first ? half : n;
     uint64_t *words = words_at(w, u->image_off + from, n * sizeof(*words));
@@ -101,7 +98,7 @@ static bool is_in_place(const struct worker_unpack *u)
 
 static void spend(const struct sim_worker *w, const struct worker_unpack *u)
 {
-    const uint64_t from = layer_from(u->link_ends, u->at), bytes = u->link_ends[u->at] - from;
+    const uint64_t from = layer_begin(u->link_ends, u->at), bytes = u->link_ends[u->at] - from;
 
     sim_spend(u->package, words_at(w, u->packed_at + from, bytes), bytes / sizeof(uint64_t));
 }
@@ -139,7 +136,7 @@ static void unpack_next(struct sim_worker *w)
     check_place(u);
     if (look_at_packed(w, u, u->is_garbage))
         write_half(w, u, true);
-    bytes = u->model->layer_ends[u->at] - layer_from(u->model->layer_ends, u->at);
+    bytes = layer_bytes(u->model->layer_ends, u->at);
     worker__after(w, SIM_UNPACK_NS + (int64_t)(SIM_UNPACK_NS_PER_BYTE * (double)bytes), on_unpacked,
                   0);
 }

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/worker/worker.h"
+#include "runtime/pack/layers.h"
 
 #include <stdlib.h>
 
@@ -87,7 +88,7 @@ static int bring(void *arg, struct worker *w, const struct program *p, const str
                  uint32_t *layer, uint32_t end, struct sh_err *err)
 {
     const uint64_t *ends = program_layer_ends(p);
-    const size_t from = *layer ? ends[*layer - 1] : 0, to = end ? ends[end - 1] : 0;
+    const size_t from = layer_begin(ends, *layer), to = layer_begin(ends, end);
     const struct image *im = find_image(arg, m->handle);
     int rc;
 
