@@ -27,6 +27,7 @@ struct tables {              /* tables.h */
     enum tables_at at;       /* on the device */
     int fd;                  /* OWNED: what workers map; -1: its image is not in host memory */
     uint64_t file_at;        /* where the image begins there */
+    uint64_t turn;           /* so often it has come there: answers to earlier turns do not count */
     uint64_t mapped_in;      /* workers that can read them, a bit each */
     double copy_ns, link_ns; /* by which its maker decided; 0: nobody was asked */
 };

@@ -698,7 +698,6 @@ static void note_load_failure(struct store *s, struct model *m, const struct sh_
 static void become_ready(struct store *s, struct worker *w, struct model *m,
                          const struct msg_wk_model_done *d)
 {
-    const bool was_kept = d->was_kept;
     const int64_t took_ns = sh_clock_ns() - m->build_ns;
 
     model__go(m, MODEL_READY);
@@ -719,14 +718,14 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
     SH_INFO("model.ready",
             "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u kept=%u mapped=%u "
             "ms=%" PRId64,
-            m->handle, m->name, m->image_bytes, m->n_layers, was_kept, m->image.fd < 0,
+            m->handle, m->name, m->image_bytes, m->n_layers, d->was_kept, m->image.fd < 0,
             took_ns / SH_MS(1));
-    if (was_kept)
+    if (d->was_kept)
         kept_dir_used(&m->kept);
     else
         loading_took(m, took_ns);
     model_report(m);
-    if (!was_kept)
+    if (!d->was_kept)
         keep_made(m, w, d, m->image.fd);
 }
 
@@ -734,6 +733,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
                          int *fds, size_t n_fds)
 {
     struct model *m = store_find(s, d->handle);
+    const bool had = worker_has_model(w, d->handle);
     struct sh_err err = {0}, full = {0};
     int rc = SH_OK;
 
@@ -767,7 +767,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
                           : shapes__take_tables(m, d, &err);
     else if (!rc && m->base->has_image)
         rc = model__agree(m, d, &err);
-    if (!rc && m->phase != MODEL_BUILDING && m->base == m)
+    if (!rc && !had && m->phase != MODEL_BUILDING && m->base == m)
         tables__offer(m, w);
     if (rc) {
         if (!d->rc) /* it has it, and must not run it */

@@ -82,7 +82,7 @@ static void tell_worker(struct model *m, struct worker *w, bool has)
 {
     struct sh_msg r = {.type = MSG_WK_TABLES};
 
-    r.u.wk_tables = (struct msg_wk_tables){.handle = m->handle};
+    r.u.wk_tables = (struct msg_wk_tables){.handle = m->handle, .turn = m->tables.turn};
     if (has) {
         r.u.wk_tables.at = m->tables.file_at + stored_at(m);
         r.u.wk_tables.bytes = bytes_of(m);
@@ -117,6 +117,7 @@ void tables__open(struct model *m, int fd, uint64_t at)
         return;
     t->fd = open_again(fd);
     t->file_at = at;
+    t->turn++;
     if (t->fd < 0) {
         SH_WARN("tables.open", "version=%" PRId64 " msg=\"its tables are copied: %m\"", m->handle);
         return;
@@ -154,7 +155,7 @@ void store_on_tables(struct store *s, struct worker *w, const struct msg_wk_tabl
     struct model *m = store_find(s, d->handle);
 
     if (!m || m->base != m || !m->has_image || m->tables.fd < 0 ||
-        !worker_has_model(w, m->handle) || d->at != m->tables.file_at + stored_at(m))
+        !worker_has_model(w, m->handle) || d->turn != m->tables.turn)
         return; /* of another time */
     if (d->rc == 0) {
         m->tables.mapped_in |= bit_of(w);

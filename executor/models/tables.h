@@ -52,7 +52,7 @@ uint64_t tables__at(const struct model *m); /* where they begin in the image as 
 void tables__open(struct model *m, int fd, uint64_t at);
 void tables__close(struct model *m);  /* it leaves */
 void tables__forget(struct model *m); /* the same, and no worker is to have it any more */
-void tables__offer(struct model *m, struct worker *w); /* w has the model now */
+void tables__offer(struct model *m, struct worker *w); /* w has the model now, and had it not */
 /* Before the image gets a place: are they still here? */
 void tables__settle(struct model *m);
 /* It gets one, with the tables or without, and with all that they need of it. Fails: SH_E_DEVMEM: a

@@ -58,7 +58,7 @@ int tables_on_message(struct worker *w, const struct msg_wk_tables *t, const int
     if (rc)
         sh_log_err(SH_LOG_WARN, "tables.map", &why);
     r.u.wk_tables_done =
-        (struct msg_wk_tables_done){.handle = t->handle, .at = t->at, .rc = rc, .msg = why.msg};
+        (struct msg_wk_tables_done){.handle = t->handle, .turn = t->turn, .rc = rc, .msg = why.msg};
     return worker_send(w, &r, NULL, 0, err);
 }
 

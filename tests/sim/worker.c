@@ -165,7 +165,7 @@ void worker__send(struct sim_worker *w, const struct sh_msg *m, const int *fds, 
     struct sh_err err = {0};
 
     if (worker__fault(sim_worker_faults.lie))
-        worker__lie(&said, &n_fds);
+        worker__lie(w, &said, &n_fds);
     if (w->wire && worker__fault(sim_worker_faults.lie / 6)) {
         stray = worker__stray(&said);
         sh_wire_send_fds(w->wire, &stray, fds, n_fds, &err);

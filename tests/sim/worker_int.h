@@ -26,6 +26,7 @@ struct worker_slab {
 
 struct worker_model {
     int64_t handle;
+    int64_t of; /* a shape: of this version; else 0 */
     struct sim_package package;
     const struct sim_model *model;
     uint32_t n_sizes; /* that it is compiled for: the first of the profile's, and max_batch */
@@ -37,6 +38,7 @@ struct worker_model {
     uint32_t n_tables;
     int tables_fd; /* OWNED: ... and what it reads them from; -1: nothing */
     uint64_t tables_at;
+    bool has_lied; /* it said another number of them */
 };
 
 struct worker_part {
@@ -119,7 +121,7 @@ bool worker__fault(double chance); /* counted */
 
 /* worker_lies.c: m becomes something that is not so; what is said beside m: it, or what is of no
  * worker, or of no run. */
-void worker__lie(struct sh_msg *m, size_t *n_fds);
+void worker__lie(struct sim_worker *w, struct sh_msg *m, size_t *n_fds);
 struct sh_msg worker__stray(const struct sh_msg *m);
 
 /* worker_load.c */

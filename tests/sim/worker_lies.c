@@ -32,7 +32,17 @@ static struct sh_blob long_table(size_t n)
     return (struct sh_blob){zeroes, SH_MIN(n, sizeof(zeroes))};
 }
 
-static void of_model(struct msg_wk_model_done *d, size_t *n_fds)
+/* Where that is believed, it is given tables that its plan has not. */
+static void of_n_tables(struct sim_worker *w, struct msg_wk_model_done *d)
+{
+    struct worker_model *m = worker__model(w, d->handle);
+
+    d->n_tables += 1 + (uint32_t)sim_below(100);
+    if (m)
+        m->has_lied = true;
+}
+
+static void of_model(struct sim_worker *w, struct msg_wk_model_done *d, size_t *n_fds)
 {
     static const double TIMES[] = {NAN, -1, 1e16};
     static const uint64_t FAR = UINT64_MAX / 2;
@@ -88,10 +98,24 @@ static void of_model(struct msg_wk_model_done *d, size_t *n_fds)
         d->host_bytes = FAR;
         return;
     case 15:
-        d->n_tables += 1 + (uint32_t)sim_below(100);
+        of_n_tables(w, d);
         return;
     default:
         *n_fds = 0;
+    }
+}
+
+static void of_tables(struct msg_wk_tables_done *d)
+{
+    switch (sim_below(3)) {
+    case 0:
+        d->handle = -d->handle;
+        return;
+    case 1:
+        d->turn++;
+        return;
+    default:
+        d->rc = SH_E_IO;
     }
 }
 
@@ -183,7 +207,7 @@ struct sh_msg worker__stray(const struct sh_msg *m)
     return stray;
 }
 
-void worker__lie(struct sh_msg *m, size_t *n_fds)
+void worker__lie(struct sim_worker *w, struct sh_msg *m, size_t *n_fds)
 {
     static double losses[3] = {NAN, 1, 2};
 
@@ -193,7 +217,10 @@ void worker__lie(struct sh_msg *m, size_t *n_fds)
         m->u.wk_ready.why = "the simulated kernel has none";
         return;
     case MSG_WK_MODEL_DONE:
-        of_model(&m->u.wk_model_done, n_fds);
+        of_model(w, &m->u.wk_model_done, n_fds);
+        return;
+    case MSG_WK_TABLES_DONE: /* not that it can read them: it would be told to */
+        of_tables(&m->u.wk_tables_done);
         return;
     case MSG_WK_RUN_DONE:
         of_run(&m->u.wk_run_done);

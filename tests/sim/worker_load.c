@@ -5,6 +5,7 @@
 #include "common/units.h"
 #include "executor/models/store.h"
 #include "runtime/model/kept.h"
+#include "runtime/pack/layers.h"
 #include "tests/sim/packing.h"
 #include "tests/sim/worker_int.h"
 
@@ -56,21 +57,22 @@ void worker__drop_model(struct sim_worker *w, int64_t handle)
 
 struct worker_model *worker__base(struct sim_worker *w, struct worker_model *m)
 {
-    for (size_t i = 0; m->size && i < w->n_models; i++)
-        if (w->models[i]->package.id == m->package.id && w->models[i]->handle < STORE_SHAPES)
-            return w->models[i];
-    return m;
+    return m->of ? worker__model(w, m->of) : m;
 }
 
 static size_t tables_begin(const struct worker_model *m)
 {
-    return m->model->layer_ends[m->model->n_layers - m->n_tables - 1];
+    return layer_begin(m->model->layer_ends, m->model->n_layers - m->n_tables);
+}
+
+static size_t bytes_of_tables(const struct worker_model *m)
+{
+    return layer_begin(m->model->layer_ends, m->model->n_layers) - tables_begin(m);
 }
 
 void worker__check_tables(const struct worker_model *m)
 {
-    const size_t from = tables_begin(m);
-    const size_t bytes = m->model->layer_ends[m->model->n_layers - 1] - from;
+    const size_t from = tables_begin(m), bytes = bytes_of_tables(m);
     uint64_t *words = malloc(bytes + 1);
     size_t i;
 
@@ -88,27 +90,37 @@ void worker__check_tables(const struct worker_model *m)
     free(words);
 }
 
+/* As the real one does, which looks at nothing else. */
+static int take_tables(struct worker_model *m, const struct msg_wk_tables *t, int fd)
+{
+    if (t->bytes == 0 || t->bytes != bytes_of_tables(m))
+        return SH_E_PROTO;
+    if (worker__fault(sim_worker_faults.refuse))
+        return SH_E_NOMEM;
+    m->tables_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    m->tables_at = t->at;
+    worker__check_tables(m);
+    return SH_OK;
+}
+
 void worker__on_tables(struct sim_worker *w, const struct msg_wk_tables *t, const int *fds,
                        size_t n_fds)
 {
     struct worker_model *m = worker__model(w, t->handle);
     struct sh_msg r = {.type = MSG_WK_TABLES_DONE};
 
-    WORKER_CHECK(m && m->n_tables, "tables of version %lld came, which has none here",
-                 (long long)t->handle);
+    WORKER_CHECK(m && !m->of && (m->n_tables || m->has_lied),
+                 "tables of version %lld came, which has none here", (long long)t->handle);
     if (m->tables_fd >= 0)
         close(m->tables_fd);
     m->tables_fd = -1;
     if (n_fds == 0)
         return;
-    r.u.wk_tables_done = (struct msg_wk_tables_done){.handle = t->handle, .at = t->at, .msg = ""};
-    if (worker__fault(sim_worker_faults.refuse)) {
-        r.u.wk_tables_done.rc = SH_E_NOMEM;
-    } else {
-        m->tables_fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
-        m->tables_at = t->at;
-        worker__check_tables(m);
-    }
+    WORKER_CHECK(t->bytes == bytes_of_tables(m) || m->has_lied,
+                 "%llu bytes of tables of version %lld came, not %zu", (unsigned long long)t->bytes,
+                 (long long)t->handle, bytes_of_tables(m));
+    r.u.wk_tables_done = (struct msg_wk_tables_done){
+        .handle = t->handle, .turn = t->turn, .rc = take_tables(m, t, fds[0]), .msg = ""};
     worker__send(w, &r, NULL, 0);
 }
 
@@ -323,6 +335,7 @@ static struct worker_model *new_model(struct sim_worker *w, const struct msg_wk_
     if (!m)
         abort();
     m->handle = msg->handle;
+    m->of = msg->of;
     m->tables_fd = -1;
     if (msg->of) {
         take_base(w, m, msg);

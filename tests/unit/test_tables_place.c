@@ -177,12 +177,21 @@ static int teardown(void **state)
     return 0;
 }
 
-static void says(uint32_t worker, int rc)
+static void says_to(uint64_t turn, uint32_t worker, int rc)
 {
-    const struct msg_wk_tables_done d = {
-        .handle = 7, .at = T.m.tables.file_at + NEEDED, .rc = rc, .msg = ""};
+    const struct msg_wk_tables_done d = {.handle = 7, .turn = turn, .rc = rc, .msg = ""};
 
     store_on_tables(NULL, &T.workers[worker], &d);
+}
+
+/* To what it was told last. */
+static void says(uint32_t worker, int rc)
+{
+    uint32_t i = T.n_sent;
+
+    while (T.sent[i - 1].worker != worker)
+        i--;
+    says_to(T.sent[i - 1].m.turn, worker, rc);
 }
 
 static void place(void)
@@ -272,6 +281,23 @@ static void nobody_reads_what_leaves_host_memory(void **state)
     assert_false(model_reads_in_place(&T.m));
     T.m.tier.at = TIER_HOST;
     assert_true(model_reads_in_place(&T.m));
+}
+
+/* A worker that was busy answers all that it was asked meanwhile, in order. */
+static void an_answer_is_to_the_last_question(void **state)
+{
+    (void)state;
+    tables__open(&T.m, T.image.fd, 0);
+    tables__close(&T.m);
+    tables__open(&T.m, T.image.fd, 0);
+    assert_int_equal(T.n_sent, 6);
+    says_to(T.sent[0].m.turn, 0, 0);
+    says_to(T.sent[1].m.turn, 1, 0);
+    assert_false(model_reads_in_place(&T.m)); /* they have let it go again by now */
+    says(0, 0);
+    says(1, SH_E_NOMEM); /* it cannot this time */
+    says_to(T.sent[1].m.turn, 1, 0);
+    assert_false(model_reads_in_place(&T.m));
 }
 
 static struct msg_wk_run told(bool *ok)
@@ -434,6 +460,7 @@ int main(void)
         TEST(what_cannot_be_tables_is_refused),
         TEST(a_run_reads_in_place_once_all_workers_can),
         TEST(nobody_reads_what_leaves_host_memory),
+        TEST(an_answer_is_to_the_last_question),
         TEST(a_run_waits_for_no_table_that_it_reads_in_place),
         TEST(they_are_on_the_device_as_long_as_the_image_is_whole),
         TEST(they_are_brought_where_that_is_worth_it),
