@@ -182,19 +182,28 @@ void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_trai
         job_note_losses(j, m);
 }
 
+/* A ticket is for one copy: raised for want of another, it would let the next update begin while
+ * the first is under way. Or it was raised for a job that is not this one, and the worker is on. */
+static bool is_ticket_new(const struct worker *w, const struct msg_wk_train_ckpt *m)
+{
+    return m->ticket_slot == TX_SLOT_WORKER + w->index &&
+           (int32_t)(m->ticket_value - w->ckpt_value) > 0;
+}
+
 void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_ckpt *m)
 {
     struct job *j = job_of_worker(t, w, m->job, "WK_TRAIN_CKPT");
     struct sh_err err = {0};
 
-    if (m->ticket_slot != TX_SLOT_WORKER + w->index)
-        return;
-    worker_note_ticket(w, m->ticket_value);
     if (j)
         j->ckpt_asked = false;
+    if (!is_ticket_new(w, m))
+        return;
+    worker_note_ticket(w, m->ticket_value);
     if (j && slots_copy_out(j, m->step, m->ticket_slot, m->ticket_value, &err) == SH_OK)
         return;
-    sh_log_err(SH_LOG_WARN, "job.checkpoint", &err);
+    if (j)
+        sh_log_err(SH_LOG_WARN, "job.checkpoint", &err);
     dev_ticket_force(t->env.mem, m->ticket_slot,
                      m->ticket_value); /* it must not wait for nothing */
 }

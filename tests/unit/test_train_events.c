@@ -314,14 +314,24 @@ static void losses_and_copies_are_of_the_job_of_this_worker(void **state)
         train_on_ckpt(&R.t, w, &ckpt);
         assert_int_equal(R.n_forced, 1);
         assert_int_equal(w->ckpt_value, 5);
+        ckpt.ticket_slot--;
+        ckpt.ticket_value = 5; /* which was raised: who asked does not wait for a copy any more */
+        ckpt.job = JOB;
+        train_on_ckpt(&R.t, w, &ckpt);
+        assert_int_equal(R.n_copies, 0);
+        assert_int_equal(R.n_forced, 1);
     }
     for (int rc = 0; rc >= SH_E_CONFLICT; rc += SH_E_CONFLICT) {
+        const struct msg_wk_train_ckpt ckpt = {
+            .job = JOB, .ticket_slot = TX_SLOT_WORKER, .ticket_value = 1};
+
         begin(true);
         R.copy_rc = rc;
-        train_on_ckpt(&R.t, &R.w,
-                      &(struct msg_wk_train_ckpt){.job = JOB, .ticket_slot = TX_SLOT_WORKER});
-        assert_int_equal(R.n_copies, 1);
-        assert_int_equal(R.n_forced, rc != 0);
+        for (int i = 0; i < 2; i++) { /* said twice: its copy is under way, or not to be made */
+            train_on_ckpt(&R.t, &R.w, &ckpt);
+            assert_int_equal(R.n_copies, 1);
+            assert_int_equal(R.n_forced, rc != 0);
+        }
     }
 }
 
