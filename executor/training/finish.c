@@ -155,12 +155,6 @@ static int submit_file_task(struct finish *f, struct file_task *ft, struct sh_er
     return SH_OK;
 }
 
-static const char *data_of(const struct job *j, const struct slot *s, size_t i)
-{
-    return (const char *)s->mem.base +
-           json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
-}
-
 /* Where the job keeps means of its weights they are what was trained. */
 static void take_mean(const char *mean, const char *data, struct sh_st_tensor *out, size_t n)
 {
@@ -180,11 +174,11 @@ static size_t pick_tensors(const struct job *j, const struct slot *s, struct sh_
         if (!job_is_weight(j, i) || job_is_kind(j, i, "ema"))
             continue;
         out[n] = j->tensors[i];
-        out[n++].data = data_of(j, s, i);
+        out[n++].data = job_tensor(j, s, i);
     }
     for (size_t i = 0; i < j->n_tensors; i++)
         if (job_is_kind(j, i, "ema"))
-            take_mean(j->tensors[i].name, data_of(j, s, i), out, n);
+            take_mean(j->tensors[i].name, job_tensor(j, s, i), out, n);
     return n;
 }
 

@@ -20,8 +20,6 @@
 #include <unistd.h>
 
 #define SPEC_MAX_BYTES ((size_t)1 << 20)
-#define BEST_SUFFIX "#best"
-#define TABLE_MAX_BYTES ((size_t)8 << 20)
 
 /* ------------------------------------------------------------------ new and free */
 
@@ -134,6 +132,7 @@ int job_new(struct train *t, const struct msg_job_start *m, struct job **out, st
                       .last_loss = NAN};
     for (int i = 0; i < JOB_N_SLOTS; i++)
         j->slots[i].mem.fd = -1;
+    j->fixed.fd = -1;
     rc = m->job > 0 ? SH_OK : SH_FAIL(err, SH_E_INVALID, "a job needs a positive number");
     if (!rc)
         rc = copy_strings(j, m, err);
@@ -241,78 +240,7 @@ char *job_ckpt_path(const struct job *j, int64_t step)
     return job_file(j, name);
 }
 
-/* ------------------------------------------------------------------ the state's table */
-
-static int read_state_entry(const struct job *j, json_t *e, struct sh_st_tensor *t,
-                            struct sh_err *err)
-{
-    const char *name = NULL, *dtype = NULL, *kind = NULL;
-    json_t *shape = NULL;
-    int64_t off = 0, bytes = 0;
-    bool assumed = false; /* say_assumed() reads it */
-    const struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true, .min = 1, .max = 1024},
-        {"dtype", SH_JSON_STR, &dtype, .required = true, .max = 16},
-        {"kind", SH_JSON_STR, &kind, .max = 16},
-        {"shape", SH_JSON_ARR, &shape, .required = true, .max = SH_MAX_RANK},
-        {"off", SH_JSON_INT, &off, .required = true, .min = 0, .max = 1e15},
-        {"bytes", SH_JSON_INT, &bytes, .required = true, .min = 0, .max = 1e15},
-        {"assumed", SH_JSON_BOOL, &assumed, .required = false},
-    };
-    int rc = sh_json_read(e, "state", f, SH_ARRAY_LEN(f), err);
-
-    if (rc)
-        return rc;
-    *t = (struct sh_st_tensor){
-        .name = name, .dtype = sh_dtype_from_st(dtype), .bytes = (size_t)bytes};
-    t->rank = json_array_size(shape);
-    for (size_t i = 0; i < t->rank; i++)
-        t->dims[i] = json_integer_value(json_array_get(shape, i));
-    if (t->dtype == SH_N_DTYPES || (uint64_t)off > j->state_bytes ||
-        (uint64_t)bytes > j->state_bytes - (uint64_t)off)
-        return SH_FAIL(err, SH_E_PROTO, "entry \"%s\" does not lie in the state", name);
-    return SH_OK;
-}
-
-bool job_is_kind(const struct job *j, size_t i, const char *kind)
-{
-    return strcmp(sh_json_text(json_array_get(j->table, i), "kind"), kind) == 0;
-}
-
-bool job_is_weight(const struct job *j, size_t i)
-{
-    return job_is_kind(j, i, "param") || job_is_kind(j, i, "stat") || job_is_kind(j, i, "ema");
-}
-
-static int name_best(struct job *j, struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    if (!j->trials.best_by)
-        return SH_OK;
-    j->best_names = calloc(j->n_tensors + 1, sizeof(*j->best_names));
-    if (!j->best_names)
-        return SH_FAIL(err, SH_E_NOMEM, "could not keep the names of the best weights");
-    for (size_t i = 0; i < j->n_tensors && !rc; i++)
-        if (job_is_weight(j, i))
-            rc = sh_asprintf(err, &j->best_names[i], "%s" BEST_SUFFIX, j->tensors[i].name);
-    return rc;
-}
-
-static int read_table(struct job *j, const char *text, struct sh_err *err)
-{
-    int rc = sh_json_parse(text, strlen(text), TABLE_MAX_BYTES, &j->table, err);
-
-    if (rc)
-        return rc;
-    j->n_tensors = json_array_size(j->table);
-    j->tensors = calloc(j->n_tensors + 1, sizeof(*j->tensors));
-    if (!j->tensors)
-        return SH_FAIL(err, SH_E_NOMEM, "could not keep the table of the state");
-    for (size_t i = 0; !rc && i < j->n_tensors; i++)
-        rc = read_state_entry(j, json_array_get(j->table, i), &j->tensors[i], err);
-    return rc ? rc : name_best(j, err);
-}
+/* ------------------------------------------------------------------ compiled */
 
 static int make_losses(struct job *j, struct sh_err *err)
 {
@@ -377,6 +305,12 @@ static void say_built(struct job *j)
                 " parameters; on the device %.1f MiB of state and %.1f MiB for a batch",
                 (double)(sh_clock_ns() - j->compile_ns) / 1e9, j->precision, j->batch, j->steps,
                 values, (double)j->state_bytes / 1048576, (double)j->ws_bytes / 1048576);
+    if (j->written_bytes < j->state_bytes)
+        job_log_say(
+            j->log,
+            "of the state steps write %.3g MiB: the rest is not copied from the device, and "
+            "checkpoints are without it",
+            (double)j->written_bytes / 1048576);
     say_assumed(j);
 }
 
@@ -388,13 +322,18 @@ int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, 
 
     if (n_fds != 1 || m->steps < 1)
         return SH_FAIL(err, SH_E_PROTO, "a compiled job came without its state or its steps");
+    if (m->written_bytes < 1 || m->written_bytes > m->state_bytes)
+        return SH_FAIL(err, SH_E_PROTO,
+                       "a job whose steps write %" PRIu64 " bytes of a state of %" PRIu64,
+                       m->written_bytes, m->state_bytes);
     j->state_bytes = m->state_bytes;
+    j->written_bytes = m->written_bytes;
     j->ws_bytes = m->ws_bytes;
     j->steps = m->steps;
     j->batch = m->batch;
     rc = job_check_fits(j, err);
     if (!rc)
-        rc = read_table(j, m->table, err);
+        rc = job_read_table(j, m->table, err);
     if (!rc) {
         rc = sh_shm_map(fds[0], (size_t)SH_MAX(m->state_bytes, (uint64_t)1), false, &state, err);
         if (!rc)
@@ -414,7 +353,8 @@ int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, 
 
 int job_agree(struct job *j, const struct msg_wk_train_ready *m, struct sh_err *err)
 {
-    if (m->state_bytes != j->state_bytes || m->steps != j->steps || m->batch != j->batch)
+    if (m->state_bytes != j->state_bytes || m->written_bytes != j->written_bytes ||
+        m->steps != j->steps || m->batch != j->batch)
         return SH_FAIL(err, SH_E_BUG, "a worker compiled the job to another state");
     if (m->ws_bytes <= j->ws_bytes)
         return SH_OK;

@@ -1,6 +1,11 @@
 /* job.h - the training job, shared by the files of this room. train.c moves it, job.c creates and
- * reports it, resume.c reads its first state, slots.c keeps its state in host memory and on disk,
- * finish.c turns it into a served model. */
+ * reports it, resume.c reads its first state, job_state.c knows what its state is made of, slots.c
+ * keeps it in host memory and on disk, finish.c turns it into a served model.
+ *
+ * A state has two parts. Steps write the first `written_bytes` of it: parameters that learn, their
+ * optimizer's state, running statistics. The rest never changes (frozen parameters, constants):
+ * host memory has it once, in `fixed`, as it was compiled. So only the first part is copied from
+ * the device and is in checkpoints; both are copied to it. */
 #ifndef SH_EXECUTOR_TRAINING_JOB_H
 #define SH_EXECUTOR_TRAINING_JOB_H
 
@@ -67,7 +72,7 @@ enum job_end { END_NONE, END_DONE, END_SUSPEND, END_FAIL, END_CANCEL };
  * WHOLE to EMPTY: reused. FILLING to WHOLE, TORN to EMPTY: the copy is complete. */
 enum copy_state { COPY_EMPTY, COPY_FILLING, COPY_TORN, COPY_WHOLE, COPY_N_STATES };
 
-struct slot { /* one copy of the state in host memory */
+struct slot { /* one copy in host memory of what steps write of the state */
     struct sh_shm mem;
     int64_t step;
     int64_t taken_ns;      /* when its copy began: so old is the state, not the copy */
@@ -99,13 +104,15 @@ struct job {
     int64_t compile_ns;             /* when the first compilation began */
 
     /* set by the first compilation (WK_TRAIN_READY), then read from disk */
-    enum job_build build; /* written by job_set_build() */
-    uint64_t state_bytes, ws_bytes;
+    enum job_build build;                          /* written by job_set_build() */
+    uint64_t state_bytes, written_bytes, ws_bytes; /* written_bytes: see the top */
     int64_t steps;
     uint32_t batch;
     json_t *table;
     struct sh_st_tensor *tensors; /* OWNED: from the table, without data */
     size_t n_tensors;
+    struct sh_shm fixed; /* what no step writes of the state; empty: nothing */
+    bool fixed_is_locked;
 
     /* where it stands */
     struct worker *w; /* the worker where it runs, is paused or will run */
@@ -114,6 +121,7 @@ struct job {
     enum msg_train_at at;
     int64_t op, step;
     struct space_range state, ws;
+    bool lacks_fixed;   /* what no step writes is not in `state` yet, nor on its way */
     bool must_move;     /* no workspace fits beside the state: swap it out and place it again */
     int64_t refused_ns; /* refused since then; 0: not refused */
     int64_t warned_ns;  /* rate limit of log lines */
@@ -192,8 +200,6 @@ void job_count_usage(struct job *j);                /* counts its use since the 
 void job_report_checkpoint(struct job *j);          /* reports the newest on disk, if any */
 void job_report_trials(struct job *j);              /* sends JOB_EVALUATED if there was one */
 void job_count_busy(struct job *j);                 /* it has stopped running: counts the time */
-bool job_is_kind(const struct job *j, size_t i, const char *kind); /* tensors[i] */
-bool job_is_weight(const struct job *j, size_t i); /* is tensors[i] part of the trained model? */
 /* Answers and forgets the client's request for a checkpoint. why: NULL, or why there is none. */
 void job_report_saved(struct job *j, const struct sh_err *why);
 void job_set_phase(struct job *j, enum msg_job_phase p); /* reports at once if it must */
@@ -212,6 +218,15 @@ char *job_file(const struct job *j, const char *name); /* OWNED, free(); NULL: n
 /* Of a checkpoint that this attempt writes. OWNED, free(); NULL: no memory */
 char *job_ckpt_path(const struct job *j, int64_t step);
 
+/* job_state.c: tensors[i] of the state. The table comes from a worker: fails with SH_E_PROTO where
+ * it cannot be. state_bytes and written_bytes are set. */
+int job_read_table(struct job *j, const char *text, struct sh_err *err);
+bool job_is_kind(const struct job *j, size_t i, const char *kind);
+bool job_is_weight(const struct job *j, size_t i);  /* part of the trained model */
+bool job_is_written(const struct job *j, size_t i); /* by steps; the others are in `fixed` */
+/* Where it lies in host memory, for this copy of the state. BORROWED */
+char *job_tensor(const struct job *j, const struct slot *s, size_t i);
+
 /* resume.c. TAKES state, the initial one (empties it). Puts it, or the checkpoint to resume from,
  * into the first slot and makes the job BUILT, or calls train__fail(). */
 int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err);
@@ -221,7 +236,7 @@ struct slot *slots_newest(struct job *j);
 bool slots_have_room(struct job *j);
 struct slot *slots_best(struct job *j);              /* NULL: none is kept */
 void slots_keep_best(struct job *j, struct slot *s); /* keeps this one, and no other */
-int slots_init(struct job *j, struct sh_err *err);   /* makes two, empty */
+int slots_init(struct job *j, struct sh_err *err);   /* makes two, empty, and `fixed` */
 void slots_begin(struct job *j);                     /* makes the first, which is filled, WHOLE */
 /* Starts copying the device's state, which is that of `step`, to a slot. When it is complete the
  * ticket is raised (unless ticket_slot is TX_NO_TICKET), and the slot is WHOLE. Fails:

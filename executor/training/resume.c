@@ -62,16 +62,15 @@ static int find_resume(struct job *j, struct sh_err *err)
 }
 
 static int copy_state_tensor(const struct job *j, const struct sh_st *f, size_t i, const char *name,
-                             char *to, struct sh_err *err)
+                             const struct slot *to, struct sh_err *err)
 {
     const struct sh_st_tensor *want = &j->tensors[i], *t = sh_st_find(f, name);
-    int64_t off = json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
 
     if (!t || t->bytes != want->bytes || t->dtype != want->dtype)
         return SH_FAIL(err, SH_E_INVALID,
                        "the checkpoint of step %" PRId64 " does not hold \"%s\" as this job has it",
                        j->resume_step, name);
-    memcpy(to + off, t->data, t->bytes);
+    memcpy(job_tensor(j, to, i), t->data, t->bytes);
     return SH_OK;
 }
 
@@ -90,14 +89,15 @@ static int read_trials(struct job *j, const struct sh_st *f, struct sh_err *err)
         best = &j->slots[1];
         for (size_t i = 0; !rc && i < j->n_tensors; i++)
             if (j->best_names[i])
-                rc = copy_state_tensor(j, f, i, j->best_names[i], best->mem.base, err);
+                rc = copy_state_tensor(j, f, i, j->best_names[i], best, err);
         best->step = j->trials.best_step;
     }
     slots_keep_best(j, best);
     return rc;
 }
 
-static int read_checkpoint(struct job *j, char *to, struct sh_err *err)
+/* What no step writes stays as it was compiled; earlier releases wrote that, too. */
+static int read_checkpoint(struct job *j, struct sh_err *err)
 {
     struct sh_st *f = NULL;
     int rc = find_resume(j, err);
@@ -107,7 +107,8 @@ static int read_checkpoint(struct job *j, char *to, struct sh_err *err)
     if (rc)
         return rc;
     for (size_t i = 0; !rc && i < j->n_tensors; i++)
-        rc = copy_state_tensor(j, f, i, j->tensors[i].name, to, err);
+        if (job_is_written(j, i))
+            rc = copy_state_tensor(j, f, i, j->tensors[i].name, &j->slots[0], err);
     if (!rc && sh_st_meta(f, "step"))
         rc = sh_parse_i64(sh_st_meta(f, "step"), 0, INT64_MAX, "step of the checkpoint",
                           &j->resume_step, err);
@@ -142,13 +143,15 @@ static int read_start_files(struct disk_task *t, struct sh_err *err)
 {
     struct reading *r = (struct reading *)t;
     struct job *j = r->job;
-    char *to = j->slots[0].mem.base;
+    const char *from = r->state.base;
     int rc = SH_OK;
 
-    memcpy(to, r->state.base, (size_t)j->state_bytes);
+    memcpy(j->slots[0].mem.base, from, (size_t)j->written_bytes);
+    if (j->state_bytes > j->written_bytes)
+        memcpy(j->fixed.base, from + j->written_bytes, (size_t)(j->state_bytes - j->written_bytes));
     if (!j->resume)
         return SH_OK;
-    rc = read_checkpoint(j, to, err);
+    rc = read_checkpoint(j, err);
     if (!rc)
         read_losses(j);
     return rc;

@@ -1,8 +1,9 @@
 /* slots.c - the state of a job in host memory, and from there on disk.
  *
- * A slot is WHOLE only when the copy from the device is complete, so there is always a whole state
- * of one step. Never overwritten are the newest whole slot, one that the disk thread reads, and the
- * best one. The job starts with two slots; others are made only when all present ones are taken.
+ * A slot has what steps write of the state (job.h). It is WHOLE only when the copy from the device
+ * is complete, so there is always a whole state of one step. Never overwritten are the newest whole
+ * slot, one that the disk thread reads, and the best one. The job starts with two slots; others are
+ * made only when all present ones are taken.
  *
  * A state is as old as the beginning of its copy. A copy is due when the newest slot is an interval
  * old, a write when what the disk was given is. A swap copies between, so what is written may be
@@ -62,19 +63,22 @@ struct slot *slots_newest(struct job *j)
     return best;
 }
 
-static int make_slot_memory(struct job *j, struct slot *s, struct sh_err *err)
+static int make_memory(const struct job *j, uint64_t bytes, struct sh_shm *mem, bool *is_locked,
+                       struct sh_err *err)
 {
-    int rc;
+    int rc = sh_shm_create("shunt-slot", (size_t)bytes, mem, err);
 
-    if (s->mem.fd >= 0)
-        return SH_OK;
-    rc = sh_shm_create("shunt-slot", (size_t)SH_MAX(j->state_bytes, (uint64_t)1), &s->mem, err);
     if (!rc)
-        rc = dev_mem_host_lock(j->env->mem, s->mem.base, s->mem.bytes, err);
-    s->is_locked = rc == SH_OK;
+        rc = dev_mem_host_lock(j->env->mem, mem->base, mem->bytes, err);
+    *is_locked = rc == SH_OK;
     if (rc)
-        sh_shm_fini(&s->mem);
+        sh_shm_fini(mem);
     return rc;
+}
+
+static int make_slot_memory(const struct job *j, struct slot *s, struct sh_err *err)
+{
+    return s->mem.fd >= 0 ? SH_OK : make_memory(j, j->written_bytes, &s->mem, &s->is_locked, err);
 }
 
 static struct slot *free_slot(struct job *j)
@@ -114,6 +118,9 @@ void slots_fini(struct job *j)
             dev_mem_host_unlock(j->env->mem, j->slots[i].mem.base);
         sh_shm_fini(&j->slots[i].mem);
     }
+    if (j->fixed_is_locked)
+        dev_mem_host_unlock(j->env->mem, j->fixed.base);
+    sh_shm_fini(&j->fixed);
 }
 
 /* ------------------------------------------------------------------ the first state */
@@ -156,9 +163,14 @@ static void remove_old_files(const struct job *j)
 
 int slots_init(struct job *j, struct sh_err *err)
 {
+    const uint64_t fixed = j->state_bytes - j->written_bytes;
     int rc = make_slot_memory(j, &j->slots[0], err);
 
-    return rc ? rc : make_slot_memory(j, &j->slots[1], err);
+    if (!rc)
+        rc = make_slot_memory(j, &j->slots[1], err);
+    if (!rc && fixed)
+        rc = make_memory(j, fixed, &j->fixed, &j->fixed_is_locked, err);
+    return rc;
 }
 
 void slots_begin(struct job *j)
@@ -203,7 +215,7 @@ int64_t slots_interval_ns(const struct job *j)
         return j->interval_ns;
     f.here_ns = sh_clock_ns() - j->since_ns;
     if (!f.copy_ns) /* none was made yet */
-        f.copy_ns = (int64_t)((double)j->state_bytes * tx_beta_ns(j->env->tx));
+        f.copy_ns = (int64_t)((double)j->written_bytes * tx_beta_ns(j->env->tx));
     return interval_ns(&f);
 }
 
@@ -254,7 +266,7 @@ static void on_copied(void *arg)
     state_slot_go(j, s, COPY_WHOLE);
     j->taken_ns = s->taken_ns;
     SH_TRACE(.name = "checkpoint", .track = "copies out", .begin_ns = s->taken_ns, .end_ns = now,
-             .job = j->id, .bytes = j->state_bytes);
+             .job = j->id, .bytes = j->written_bytes);
     sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->env->executor, "host", "ok"), 1);
     sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->env->executor, "host"),
                       (double)(now - s->taken_ns) / 1e9);
@@ -299,7 +311,7 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
     if (s->state == COPY_WHOLE)
         state_slot_go(j, s, COPY_EMPTY);
     rc = tx_out(j->env->tx, ticket_slot == TX_NO_TICKET ? TX_STATE : TX_CHECKPOINT,
-                space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
+                space_offset(&j->state), s->mem.base, (size_t)j->written_bytes, err);
     if (rc)
         return rc;
     if (ticket_slot != TX_NO_TICKET)
@@ -405,26 +417,23 @@ static void on_written(struct disk_task *t)
         on_stored(d);
 }
 
-static const char *tensor_in(const struct job *j, const struct slot *s, size_t i)
-{
-    return (const char *)s->mem.base +
-           json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
-}
-
+/* What no step writes is not in the file: it comes with the compiled job. */
 static size_t fill_tensors(const struct job *j, const struct ckpt_write *d)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < j->n_tensors; i++) {
+        if (!job_is_written(j, i))
+            continue;
         d->tensors[n] = j->tensors[i];
-        d->tensors[n++].data = tensor_in(j, d->slot, i);
+        d->tensors[n++].data = job_tensor(j, d->slot, i);
     }
     for (size_t i = 0; d->best && i < j->n_tensors; i++) {
         if (!j->best_names[i])
             continue;
         d->tensors[n] = j->tensors[i];
         d->tensors[n].name = j->best_names[i];
-        d->tensors[n++].data = tensor_in(j, d->best, i);
+        d->tensors[n++].data = job_tensor(j, d->best, i);
     }
     return n;
 }

@@ -490,16 +490,30 @@ static int load_state(struct job *j, struct sh_err *err)
     rc = place_job_state(j, err);
     if (rc)
         return rc;
-    rc = tx_in(j->env->tx, TX_STATE, space_offset(&j->state), s->mem.base, j->state_bytes, err);
+    rc = tx_in(j->env->tx, TX_STATE, space_offset(&j->state), s->mem.base, j->written_bytes, err);
     if (rc) {
         space_give(j->env->space, &j->state, j->tag);
         return rc;
     }
     slots_note_flight(j);
     job_go(j, JOB_LOADED);
+    j->lacks_fixed = j->state_bytes > j->written_bytes;
     j->step = s->step;
     SH_DEBUG("train.load", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64 " ns=%" PRId64, j->id,
              j->step, j->state_bytes, sh_clock_ns());
+    return SH_OK;
+}
+
+/* Behind what steps write of it; a device that refuses is asked again in the next turn. */
+static int load_fixed(struct job *j, struct sh_err *err)
+{
+    int rc = tx_in(j->env->tx, TX_STATE, space_offset(&j->state) + (size_t)j->written_bytes,
+                   j->fixed.base, (size_t)(j->state_bytes - j->written_bytes), err);
+
+    if (rc)
+        return rc;
+    slots_note_flight(j);
+    j->lacks_fixed = false;
     return SH_OK;
 }
 
@@ -511,6 +525,8 @@ static int take_device(struct job *j, struct sh_err *err)
 
     if (j->stand == JOB_OFF)
         rc = load_state(j, err);
+    if (!rc && j->lacks_fixed)
+        rc = load_fixed(j, err);
     if (!rc && j->stand == JOB_LOADED) {
         rc = space_alloc(j->env->space, j->ws_bytes, &need, &j->ws, err);
         if (!rc)

@@ -299,6 +299,7 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fd
     *d = (struct msg_wk_train_ready){.job = m->job, .rc = rc, .msg = why.msg};
     if (t && (!rc || rc == SH_E_TOOBIG)) {
         d->state_bytes = state_bytes(t);
+        d->written_bytes = program_written_bytes(t->program);
         d->ws_bytes = ws_bytes(t);
     }
     if (!rc) {
@@ -584,7 +585,9 @@ static int answer_stopped(struct worker *w, struct wk_train *t, int64_t step,
 static int reach_training(struct worker *w, const struct wk_train *t,
                           const struct msg_wk_train_go *go, struct sh_err *err)
 {
-    const struct dev_reach task[] = {{go->state_off, state_bytes(t), true},
+    const size_t written = go->evaluate ? 0 : program_written_bytes(t->program);
+    const struct dev_reach task[] = {{go->state_off, written, true},
+                                     {go->state_off + written, state_bytes(t) - written, false},
                                      {go->ws_off, ws_bytes(t), true}};
 
     w->has_task = true;

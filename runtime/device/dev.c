@@ -459,7 +459,7 @@ int dev_task(struct dev *d, const struct dev_reach *ranges, size_t n, struct sh_
         return SH_FAIL(err, SH_E_BUG, "a task with %zu ranges, at most %d", n, DEV_MAX_TASK);
     for (size_t i = 0; i < n; i++)
         if (ranges[i].off > all || ranges[i].bytes > all - ranges[i].off ||
-            ranges[i].off % DEV_BLOCK)
+            ranges[i].off % DEV_PAGE)
             return SH_FAIL(err, SH_E_BUG, "a task's range of %zu bytes at %zu, in an arena of %zu",
                            ranges[i].bytes, ranges[i].off, all);
     return d->ops->stream->task ? d->ops->stream->task(d, ranges, n, err) : SH_OK;

@@ -30,6 +30,7 @@
 
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u         /* bytes; of tensors inside an image, state or workspace */
+#define DEV_PAGE 4096u         /* bytes; of what is protected apart from others (dev_task) */
 #define DEV_TABLES_ALIGN 4096u /* of the first table in an image: a page of host memory */
 #define DEV_MAX_FDS 4          /* most that dev_mem_export returns */
 #define DEV_N_TICKETS 33024u
@@ -126,14 +127,15 @@ void dev_identity(const struct dev *d, char *out, size_t size);
  * own_memory: offsets then refer to `bytes` of its own zeroed memory; 0: back to the arena */
 int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err);
 int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err);
-struct dev_reach { /* a range of the arena */
-    size_t off, bytes;
+struct dev_reach {     /* a range of the arena */
+    size_t off, bytes; /* off: a multiple of DEV_PAGE */
     bool is_written;
 };
 #define DEV_MAX_TASK 4
 /* Names what the following calls use of a shared arena. If the device supports it, access to other
  * parts, or a write to a read-only part, ends the process. Ranges do not overlap; nothing may be
- * enqueued. Before the first call everything is accessible. Guards against mistakes: the process
+ * enqueued. Before the first call everything is accessible. Where pages of memory are larger than
+ * DEV_PAGE, one that two ranges share is as the first has it. Guards against mistakes: the process
  * can undo it. */
 int dev_task(struct dev *d, const struct dev_reach *ranges, size_t n, struct sh_err *err);
 bool dev_is_queued(const struct dev *d); /* [enqueue]: calls return before the device is done */

@@ -82,6 +82,37 @@ uint32_t dev_op_scaler(const struct dev_op *op)
     return at < op->n_in ? op->in[at] : DEV_NONE;
 }
 
+/* Is its operand in[k] changed in place? */
+static bool writes_operand(const struct dev_op *op, uint32_t k)
+{
+    switch (op->kind) {
+    case DEV_OP_ACCUM:
+    case DEV_OP_EMA:
+    case DEV_OP_LOSS_SCALE:
+        return k == 0;
+    case DEV_OP_SGD:
+        return k == 0 || k == 2;
+    case DEV_OP_ADAM:
+        return k == 0 || k == 2 || k == 3;
+    default:
+        return false;
+    }
+}
+
+uint32_t dev_op_written(const struct dev_graph *g, const struct dev_op *op,
+                        uint32_t out[static DEV_MAX_IN + DEV_MAX_OUT])
+{
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < op->n_in; k++)
+        if (writes_operand(op, k) && op->in[k] != DEV_NONE)
+            out[n++] = op->in[k];
+    for (uint32_t k = 0; k < op->n_out; k++)
+        if (op->out[k] != DEV_NONE && g->tensors[op->out[k]].role == DEV_ROLE_STATE)
+            out[n++] = op->out[k];
+    return n;
+}
+
 bool dev_act_is_gated(enum dev_act a)
 {
     return a == DEV_ACT_SILU || a == DEV_ACT_HARDSWISH;

@@ -150,18 +150,44 @@ static int place_image(struct dev_graph *g, struct plan *p, struct sh_err *err)
     return rc;
 }
 
-static int place_state_tensors(struct dev_graph *g, struct plan *p, struct sh_err *err)
+static void mark_written_state(const struct dev_graph *g, bool *written)
+{
+    uint32_t list[DEV_MAX_IN + DEV_MAX_OUT];
+
+    for (uint32_t i = 0; i < g->n_ops; i++)
+        for (uint32_t n = dev_op_written(g, &g->ops[i], list); n > 0; n--)
+            written[root_of(g, list[n - 1])] = true;
+}
+
+static int place_state_part(struct dev_graph *g, const bool *written, bool is_written,
+                            struct plan *p, struct sh_err *err)
 {
     int rc = SH_OK;
 
     for (uint32_t i = 0; i < g->n_tensors && rc == SH_OK; i++) {
         struct dev_tensor *t = &g->tensors[i];
 
-        if (t->role != DEV_ROLE_STATE || t->alias_of != DEV_NONE)
+        if (t->role != DEV_ROLE_STATE || t->alias_of != DEV_NONE || written[i] != is_written)
             continue;
         t->offset = p->state_bytes;
         rc = advance_bytes(&p->state_bytes, t->bytes, err);
     }
+    return rc;
+}
+
+static int place_state_tensors(struct dev_graph *g, struct plan *p, struct sh_err *err)
+{
+    bool *written = calloc(g->n_tensors + 1u, sizeof(*written));
+    int rc;
+
+    if (!written)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the state of %u tensors", g->n_tensors);
+    mark_written_state(g, written);
+    rc = place_state_part(g, written, true, p, err);
+    p->written_bytes = p->state_bytes = SH_ALIGN_UP(p->state_bytes, (size_t)DEV_PAGE);
+    if (!rc)
+        rc = place_state_part(g, written, false, p, err);
+    free(written);
     return rc;
 }
 

@@ -9,7 +9,8 @@
  *            (struct dev_bases). Their offsets count
  *            from the first one, which begins at a multiple of DEV_TABLES_ALIGN in the image; what
  *            lies before that belongs to the layer before.
- * State      STATE tensors in numerical order.
+ * State      STATE tensors in numerical order: first those that operations write, then, from a
+ *            multiple of DEV_PAGE on, those that none does.
  * Workspace  everything else. A class of aliases lives from its first write (before the run for
  * INPUT and
  *            LABEL) to its last read (the end of the run for OUTPUT, KEEP and integer inputs);
@@ -30,11 +31,12 @@
 struct plan {
     uint64_t *layer_ends; /* OWNED, plan_fini(): end of layer i in the image */
     size_t image_bytes, state_bytes, workspace_bytes;
-    uint32_t n_tables; /* so many of the last layers are of them */
-    size_t tables_at;  /* where they begin; image_bytes if there are none */
-    size_t live_bytes; /* most bytes alive at one operation: no plan can be smaller */
-    size_t *scratch;   /* OWNED: workspace offset of each operation's scratch; SIZE_MAX: none */
-    size_t keep;       /* workspace offset of the keep bytes; 0: none */
+    size_t written_bytes; /* of the state, from its beginning on: no operation writes the rest */
+    uint32_t n_tables;    /* so many of the last layers are of them */
+    size_t tables_at;     /* where they begin; image_bytes if there are none */
+    size_t live_bytes;    /* most bytes alive at one operation: no plan can be smaller */
+    size_t *scratch;      /* OWNED: workspace offset of each operation's scratch; SIZE_MAX: none */
+    size_t keep;          /* workspace offset of the keep bytes; 0: none */
 };
 
 /* tensors[].bytes are set; scratch_bytes[op] (BORROWED) may be NULL. Sets tensors[].offset,

@@ -271,6 +271,7 @@ static void join_state(struct program *p, const struct program *trained)
     for (uint32_t i = 0; i < n; i++)
         ir_t(p->ir, i)->offset = ir_t(p->ir, ir_root(p->ir, i))->offset;
     p->plan.state_bytes = end;
+    p->plan.written_bytes = trained->plan.written_bytes;
 }
 
 /* trained: NULL, or whose state this one shares. */
@@ -543,6 +544,11 @@ size_t program_image_bytes(const struct program *p)
 size_t program_state_bytes(const struct program *p)
 {
     return p->plan.state_bytes;
+}
+
+size_t program_written_bytes(const struct program *p)
+{
+    return p->plan.written_bytes;
 }
 
 size_t program_workspace_bytes(const struct program *p)

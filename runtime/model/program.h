@@ -64,6 +64,9 @@ const char *program_op_label(const struct program *p, uint32_t op); /* "CONV lay
 
 size_t program_image_bytes(const struct program *p);
 size_t program_state_bytes(const struct program *p);
+/* Training, and evaluation, which writes nothing itself: so many of the first bytes of the state a
+ * step may write; it reads the rest at most. A multiple of DEV_PAGE. */
+size_t program_written_bytes(const struct program *p);
 size_t program_workspace_bytes(const struct program *p);
 /* Where layer i's weights end in the image (cumulative; layer_end[n_layers-1] = image bytes). */
 const uint64_t *program_layer_ends(const struct program *p);

@@ -416,10 +416,11 @@ static void freeze(struct ir *ir, const struct train_spec *t)
             ir->info[i].is_frozen = ir_is_named(ir, i, t->frozen);
 }
 
-static bool is_update(const struct dev_op *op)
+static bool is_update(const struct ir *ir, const struct dev_op *op)
 {
-    return op->kind == DEV_OP_ACCUM || op->kind == DEV_OP_SGD || op->kind == DEV_OP_ADAM ||
-           op->kind == DEV_OP_LOSS_SCALE || op->kind == DEV_OP_EMA || op->kind == DEV_OP_COMMIT;
+    uint32_t list[DEV_MAX_IN + DEV_MAX_OUT];
+
+    return dev_op_written(&ir->g, op, list) > 0;
 }
 
 /* Each mask is drawn from (seed, operation, step). */
@@ -464,7 +465,7 @@ int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err
         pass_turn(ir);
     ir_drop_unused(ir);
     ir->g.update_begin = 0;
-    while (ir->g.update_begin < ir->g.n_ops && !is_update(&ir->g.ops[ir->g.update_begin]))
+    while (ir->g.update_begin < ir->g.n_ops && !is_update(ir, &ir->g.ops[ir->g.update_begin]))
         ir->g.update_begin++;
     return ir_done(ir, err);
 }

@@ -347,6 +347,26 @@ static void fetch_all(struct t_graph *t, struct dev_plan *p, const struct dev_ba
         }
 }
 
+/* What no operation is said to write of the state (dev_op_written) is as it was: a checkpoint does
+ * not hold it. */
+static void expect_kept(const struct t_graph *t, void *const *first)
+{
+    uint32_t list[DEV_MAX_IN + DEV_MAX_OUT];
+    bool written[T_MAX_TENSORS] = {false};
+
+    for (uint32_t i = 0; i < t->g.n_ops; i++)
+        for (uint32_t n = dev_op_written(&t->g, &t->g.ops[i], list); n > 0; n--)
+            written[list[n - 1]] = true;
+    for (uint32_t i = 0; i < t->g.n_tensors; i++) {
+        const struct dev_tensor *n = &t->tensors[i];
+
+        if (n->role == DEV_ROLE_STATE && first[i] && !written[i] &&
+            memcmp(first[i], t->plain[i],
+                   (size_t)dev_tensor_elements(n) * sh_dtype_bytes(n->dtype)) != 0)
+            fail_msg("tensor %u of the state was written, and no operation is said to", i);
+    }
+}
+
 static void expect_same(struct t_graph *t, struct dev_plan *p, const struct dev_bases *b,
                         void *const *first, const char *which)
 {
@@ -396,6 +416,7 @@ void t_run(struct t_graph *t)
     assert_true(2 * (size[0] + size[1] + size[2]) + 8192 < t_arena());
     assert_ok_err(load_and_run(t, p, &b, T_MAX_OPS, &err), &err);
     fetch_all(t, p, &b, first);
+    expect_kept(t, first);
     /* the same again elsewhere: only multiples of DEV_ALIGN are promised */
     b.workspace = 3 * DEV_ALIGN;
     b.image = b.workspace + size[2] + DEV_ALIGN;

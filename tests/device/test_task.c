@@ -1,7 +1,8 @@
 /* test_task.c - what a worker gets at while it has a task.
  *
  * Without it an operation that leaves its memory, by a fault or an index of a hostile model, could
- * read and change what is another tenant's.
+ * read and change what is another tenant's; and a step could write what it is said only to read of
+ * its job's state, of which no checkpoint would know.
  */
 #include "common/mem.h"
 #include "tests/device/dev_test.h"
@@ -38,6 +39,8 @@ static void a_task_reaches_its_own_ranges_alone(void **state)
 {
     const size_t image = DEV_BLOCK, ws = 4 * DEV_BLOCK, n = 3 * DEV_BLOCK / 2, page = 4096;
     const struct dev_reach task[] = {{image, n, false}, {ws, n, true}};
+    const struct dev_reach parts[] = {{ws, page, true}, {ws + page, n, false}}; /* of a state */
+    const struct dev_reach all = {ws, page + n, false};
     const struct dev_reach over = {POOL - DEV_BLOCK, DEV_BLOCK + 1, true};
     const struct dev_mem_conf mc = {.pool_bytes = POOL, .n_lanes = 2};
     int fds[DEV_MAX_FDS];
@@ -65,6 +68,19 @@ static void a_task_reaches_its_own_ranges_alone(void **state)
     assert_ok(dev_task(d, task + 1, 1, NULL)); /* the next one */
     assert_ends(touch(d, image, false));
     assert_int_equal(touch(d, ws, true), 0);
+    assert_ok(dev_task(d, parts, SH_ARRAY_LEN(parts), NULL));
+    assert_int_equal(touch(d, ws + page - 1, true), 0);
+    assert_int_equal(touch(d, ws + page, false), 0);
+    assert_ends(touch(d, ws + page, true));
+    assert_ends(touch(d, ws + page + n - 1, true));
+    assert_ends(touch(d, ws + page + n + page, false));
+    assert_ok(dev_task(d, &all, 1, NULL)); /* an evaluation of it */
+    assert_ends(touch(d, ws, true));
+    assert_int_equal(touch(d, ws, false), 0);
+    assert_ok(dev_task(d, parts, SH_ARRAY_LEN(parts), NULL));
+    assert_int_equal(touch(d, ws, true), 0);
+    assert_ends(touch(d, ws + page, true));
+    assert_ok(dev_task(d, task + 1, 1, NULL));
     assert_ok(dev_own_memory(d, POOL, NULL)); /* is not the arena */
     assert_int_equal(touch(d, 0, true), 0);
     assert_ok(dev_own_memory(d, 0, NULL));

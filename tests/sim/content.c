@@ -14,6 +14,8 @@
 #define TENANT_AT 52
 #define KIND_AT 48
 #define REST_MASK ((UINT64_C(1) << KIND_AT) - 1)
+#define JOB_AT 36
+#define JOB_MASK UINT64_C(0xfff)
 #define STEP_AT 16
 #define STEP_MASK ((UINT64_C(1) << 20) - 1)
 #define STATE_AT_MASK ((UINT64_C(1) << STEP_AT) - 1)
@@ -107,7 +109,7 @@ void sim_spend(const struct sim_package *p, uint64_t *words, size_t n)
 static uint64_t state_word(unsigned tenant, int64_t job, int64_t step)
 {
     return sim_word(tenant, SIM_STATE,
-                    (uint64_t)(job & 0xfff) << 36 | ((uint64_t)step & STEP_MASK) << STEP_AT);
+                    ((uint64_t)job & JOB_MASK) << JOB_AT | ((uint64_t)step & STEP_MASK) << STEP_AT);
 }
 
 size_t sim_state_look(unsigned tenant, int64_t job, int64_t step, const uint64_t *words, size_t at,
@@ -120,6 +122,18 @@ void sim_state_fill(unsigned tenant, int64_t job, int64_t step, uint64_t *words,
                     size_t n)
 {
     fill(words, n, state_word(tenant, job, step), at, STATE_AT_MASK);
+}
+
+size_t sim_state_written(int64_t job, size_t words)
+{
+    static const size_t PARTS[] = {SIM_STATE_PARTS, 10, 4};
+
+    return words * PARTS[job % 3] / SIM_STATE_PARTS;
+}
+
+int64_t sim_state_job(uint64_t word)
+{
+    return (int64_t)(word >> JOB_AT & JOB_MASK);
 }
 
 int64_t sim_state_step(uint64_t word)

@@ -5,7 +5,7 @@
  *   image    of the package `id`, at this place of it
  *   packed   the same, of what it is packed to
  *   spent    where a packed layer lay that has been unpacked
- *   state    of a job, of one step, at this place
+ *   state    of a job, of one step, at this place; no step writes the end of some jobs' states
  *   work     of whoever computed there
  *   input    of a request
  *   output   of a model for an input
@@ -36,12 +36,18 @@ size_t sim_image_look(const struct sim_package *p, const uint64_t *words, size_t
 size_t sim_packed_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n);
 size_t sim_state_look(unsigned tenant, int64_t job, int64_t step, const uint64_t *words, size_t at,
                       size_t n);
+/* Steps of this job write so many of its state's words, from the first on: some write all of them.
+ * They are whole parts of SIM_STATE_PARTS. The rest is of step SIM_FIXED. */
+#define SIM_STATE_PARTS 16
+#define SIM_FIXED INT64_C(0xfffff)
+size_t sim_state_written(int64_t job, size_t words);
 void sim_image_fill(const struct sim_package *p, uint64_t *words, size_t at, size_t n);
 void sim_packed_fill(const struct sim_package *p, uint64_t *words, size_t at, size_t n);
 void sim_spend(const struct sim_package *p, uint64_t *words, size_t n);
 void sim_state_fill(unsigned tenant, int64_t job, int64_t step, uint64_t *words, size_t at,
                     size_t n);
 int64_t sim_state_step(uint64_t word); /* modulo 2^20 */
+int64_t sim_state_job(uint64_t word);  /* modulo 2^12 */
 /* What a client puts into a request, and what must come back: rid is any number of it. */
 void sim_fill_input(unsigned tenant, uint64_t rid, void *to, size_t bytes);
 void sim_fill_output(const struct sim_package *p, const void *in, size_t in_bytes, void *to,

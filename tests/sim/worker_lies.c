@@ -148,7 +148,13 @@ static void of_job(struct msg_wk_train_ready *d, size_t *n_fds)
         "[{\"name\":\"t0\",\"dtype\":\"F32\",\"shape\":[1],\"off\":0,\"bytes\":900000000000}]",
     };
 
-    switch (sim_below(6)) {
+    switch (sim_below(8)) {
+    case 6: /* steps write what is not there, or nothing */
+        d->written_bytes = sim_below(2) ? d->state_bytes + 8 : 0;
+        return;
+    case 7: /* or other parts than the first has said */
+        d->written_bytes -= *n_fds == 0 ? 8 : 0;
+        return;
     case 0:
         d->job ^= 1;
         return;

@@ -65,8 +65,20 @@ struct compiling {
     struct sh_err why;
 };
 
-static const char *const KINDS[N_TENSORS] = {"param", "param", "stat", "optim", "optim", "ema"};
-static const char *const NAMES[N_TENSORS] = {"t0", "t1", "t2", "t3", "t4", "t0#ema"};
+/* Parameters that some jobs freeze come last. */
+static const char *const KINDS[N_TENSORS] = {"param", "ema", "optim", "stat", "param", "param"};
+static const char *const NAMES[N_TENSORS] = {"t0", "t0#ema", "t1", "t2", "t3", "t4"};
+static const size_t CUTS[N_TENSORS + 1] = {0, 1, 2, 3, 4, 10, SIM_STATE_PARTS};
+
+static size_t words_of(const struct worker_train *t)
+{
+    return t->model->state_bytes / sizeof(uint64_t);
+}
+
+static size_t written_of(const struct worker_train *t)
+{
+    return sim_state_written(t->job, words_of(t));
+}
 
 /* The state's layout: some tensors of whole words. */
 static char *table(const struct sim_model *m)
@@ -76,7 +88,9 @@ static char *table(const struct sim_model *m)
     char *text = NULL;
 
     for (size_t i = 0; i < N_TENSORS; i++) {
-        const size_t from = words * i / N_TENSORS, to = words * (i + 1) / N_TENSORS;
+        const size_t from = words * CUTS[i] / SIM_STATE_PARTS;
+        const size_t to = words * CUTS[i + 1] / SIM_STATE_PARTS;
+
         json_array_append_new(
             list, json_pack("{s:s,s:s,s:s,s:[I],s:I,s:I}", "name", NAMES[i], "dtype", "F32", "kind",
                             KINDS[i], "shape", (json_int_t)(2 * (to - from)), "off",
@@ -90,12 +104,14 @@ static char *table(const struct sim_model *m)
 
 static void fill_state(const struct worker_train *t, struct sh_shm *state)
 {
+    const size_t written = written_of(t);
     struct sh_err err = {0};
 
     if (sh_shm_create("shunt-state", t->model->state_bytes, state, &err))
         sim_broken("world", "a state: %s", err.msg);
-    sim_state_fill(t->package.tenant, t->job, 0, state->base, 0,
-                   t->model->state_bytes / sizeof(uint64_t));
+    sim_state_fill(t->package.tenant, t->job, 0, state->base, 0, written);
+    sim_state_fill(t->package.tenant, t->job, SIM_FIXED, (uint64_t *)state->base + written, written,
+                   words_of(t) - written);
 }
 
 static void on_compiled(void *arg, uint64_t n)
@@ -111,6 +127,7 @@ static void on_compiled(void *arg, uint64_t n)
     *d = (struct msg_wk_train_ready){.job = c->job, .rc = c->why.rc, .msg = c->why.msg};
     if (c->why.rc == SH_OK || c->why.rc == SH_E_TOOBIG) {
         d->state_bytes = t->model->state_bytes;
+        d->written_bytes = written_of(t) * sizeof(uint64_t);
         d->ws_bytes = t->model->train_ws_bytes;
         if (!c->builds && sim_below(3) == 0) /* other kernels than the first has chosen */
             d->ws_bytes += DEV_BLOCK;
@@ -194,9 +211,7 @@ static uint64_t *workspace_of(const struct sim_worker *w)
 /* Words of the state that an operation of the update changes. */
 static size_t piece(const struct worker_train *t, uint32_t op)
 {
-    const size_t words = t->model->state_bytes / sizeof(uint64_t);
-
-    return words * (op - t->model->update) / (t->model->n_ops - t->model->update);
+    return written_of(t) * (op - t->model->update) / (t->model->n_ops - t->model->update);
 }
 
 static void check_state(const struct sim_worker *w, size_t from, size_t to, int64_t step)
@@ -216,11 +231,12 @@ static void check_state(const struct sim_worker *w, size_t from, size_t to, int6
 static void check_whole_state(const struct sim_worker *w)
 {
     const struct worker_train *t = w->train;
-    const size_t all = t->model->state_bytes / sizeof(uint64_t);
+    const size_t written = written_of(t);
     const size_t done = t->op > t->model->update ? piece(t, t->op) : 0;
 
     check_state(w, 0, done, t->step + 1);
-    check_state(w, done, all, t->step);
+    check_state(w, done, written, t->step);
+    check_state(w, written, words_of(t), SIM_FIXED);
 }
 
 static uint64_t mark_of(const struct worker_train *t, uint32_t op)

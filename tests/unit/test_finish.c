@@ -1,6 +1,6 @@
 /* test_finish.c - what follows the last step of a job, with each of its steps going wrong. Without
  * it: a job could end as done without its model, fail without a word, or leave folders behind. */
-/* uses: executor/training/finish.o executor/files/folder.o executor/files/files.o executor/files/claim.o */
+/* uses: executor/training/finish.o executor/training/job_state.o executor/files/folder.o executor/files/files.o executor/files/claim.o */
 /* link: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=kill,--wrap=waitpid */
 /* link: -Wl,--wrap=sh_spawn,--wrap=sh_loop_child,--wrap=sh_timer_add,--wrap=sh_timer_del */
 /* link: -Wl,--wrap=mkdir,--wrap=rename,--wrap=link,--wrap=utimensat,--wrap=memfd_create */
@@ -35,7 +35,7 @@ static struct {
     struct files files;
     struct train_env env;
     struct job j;
-    struct sh_st_tensor tensors[2];
+    struct sh_st_tensor tensors[3];
     struct model model;
     const char *fails;
     int spared, native;
@@ -51,7 +51,7 @@ static struct {
     push_done_fn *push_fn;
     void *eval_arg, *push_arg;
     struct push_conf push;
-    const void *final[2]; /* data of the tensors in final.safetensors */
+    const void *final[3]; /* data of the tensors in final.safetensors */
     size_t n_final;
     int n_ends, n_kills, n_unloads;
     struct sh_err why;
@@ -190,17 +190,6 @@ bool job_has_ended(const struct job *j)
     return R.n_ends > 0;
 }
 
-bool job_is_kind(const struct job *j, size_t i, const char *kind)
-{
-    return strcmp(sh_json_text(json_array_get(j->table, i), "kind"), kind) == 0;
-}
-
-bool job_is_weight(const struct job *j, size_t i)
-{
-    (void)j, (void)i;
-    return true;
-}
-
 struct slot *slots_best(struct job *j)
 {
     (void)j;
@@ -313,7 +302,7 @@ static void rig_open(const char *spec, bool evaluates, bool is_remote)
 {
     static const char *const FOLDERS[] = {"jobs", "blobs", "blobs/packages", "package"};
     static char package[SH_TEST_DIR_BYTES + 16];
-    static float state[2] = {1, 2};
+    static float state[2] = {1, 2}, kept = 3;
     char path[SH_TEST_DIR_BYTES + 32];
 
     memset(&R, 0, sizeof(R));
@@ -330,6 +319,7 @@ static void rig_open(const char *spec, bool evaluates, bool is_remote)
     R.env = (struct train_env){.executor = word, .files = &R.files};
     R.tensors[0] = (struct sh_st_tensor){.name = word};
     R.tensors[1] = (struct sh_st_tensor){.name = mean};
+    R.tensors[2] = (struct sh_st_tensor){.name = "frozen"};
     R.j = (struct job){.env = &R.env,
                        .id = 7,
                        .dir = R.job_dir,
@@ -340,10 +330,14 @@ static void rig_open(const char *spec, bool evaluates, bool is_remote)
                        .eval_dataset = evaluates ? dataset : NULL,
                        .spec = json_loads(spec, 0, NULL),
                        .table = json_loads("[{\"off\":0,\"kind\":\"param\"},"
-                                           "{\"off\":4,\"kind\":\"ema\"}]",
+                                           "{\"off\":4,\"kind\":\"ema\"},"
+                                           "{\"off\":8,\"kind\":\"param\"}]",
                                            0, NULL),
                        .tensors = R.tensors,
-                       .n_tensors = 2,
+                       .n_tensors = 3,
+                       .state_bytes = 12,
+                       .written_bytes = 8,
+                       .fixed = {.base = &kept},
                        .slots = {{.mem = {.base = state}}},
                        .end = END_DONE,
                        .last_loss = 0.5,
@@ -497,8 +491,9 @@ static void a_model_is_a_version_or_a_file(void **state)
         assert_int_equal(R.n_ends, 1);
         if (R.why.rc)
             fail_msg("case %zu: %s", i, R.why.msg);
-        assert_int_equal(R.n_final, 1); /* the mean of the weights, by their name */
+        assert_int_equal(R.n_final, 2); /* the mean of the weights, by their name; frozen ones */
         assert_ptr_equal(R.final[0], (char *)R.j.slots[0].mem.base + 4);
+        assert_ptr_equal(R.final[1], R.j.fixed.base);
         assert_has(R.j.result, CASES[i].has);
         assert_has_not(R.j.result, CASES[i].has_not);
         assert_has(R.j.result, "\"digest\":\"" DIGEST "\"");

@@ -1,6 +1,6 @@
 /* test_plan.c - Without it: two tensors that are needed at the same time could share bytes, and a
  * model would compute garbage at some batch size only; or the plan could waste memory unnoticed. */
-/* uses: libmodel.a */
+/* uses: libmodel.a libdevice.a */
 #include "common/mem.h"
 #include "runtime/device/dev.h"
 #include "runtime/model/plan.h"
@@ -278,6 +278,55 @@ static void weights_lie_in_order_of_first_use_and_begin_layers(void **state)
     free(f);
 }
 
+/* Parameters, two of which learn, a statistic and a constant. */
+static void what_operations_write_of_the_state_comes_first(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    uint32_t p[3], m[2], v, stat, squares, table, alias, x, y;
+    struct plan plan;
+
+    (void)state;
+    assert_non_null(f);
+    f->g.tensors = f->tensors;
+    f->g.ops = f->ops;
+    p[0] = add(f, DEV_ROLE_STATE, 300, DEV_NONE);
+    p[1] = add(f, DEV_ROLE_STATE, 5000, DEV_NONE); /* is read alone */
+    p[2] = add(f, DEV_ROLE_STATE, 300, DEV_NONE);
+    stat = add(f, DEV_ROLE_STATE, 4, DEV_NONE);
+    m[0] = add(f, DEV_ROLE_STATE, 300, DEV_NONE);
+    table = add(f, DEV_ROLE_STATE, 4, DEV_NONE); /* so is this */
+    v = add(f, DEV_ROLE_STATE, 300, DEV_NONE);
+    m[1] = add(f, DEV_ROLE_STATE, 300, DEV_NONE);
+    squares = add(f, DEV_ROLE_STATE, 4, DEV_NONE);
+    alias = add(f, DEV_ROLE_STATE, 300, p[2]);
+    x = add(f, DEV_ROLE_INPUT, 100, DEV_NONE);
+    y = add(f, DEV_ROLE_ACT, 100, DEV_NONE);
+    f->ops[0] = (struct dev_op){
+        .name = "a", .n_in = 5, .in = {x, p[0], p[1], table, alias}, .n_out = 1, .out = {y}};
+    f->ops[1] = (struct dev_op){
+        .kind = DEV_OP_ADAM, .name = "b", .n_in = 5, .in = {p[0], y, m[0], v, squares}};
+    f->ops[2] = (struct dev_op){.kind = DEV_OP_SGD, .name = "c", .n_in = 3, .in = {alias, y, m[1]}};
+    f->ops[3] =
+        (struct dev_op){.kind = DEV_OP_COMMIT, .name = "d", .n_in = 1, .in = {y}, .n_out = 1};
+    f->ops[3].out[0] = stat;
+    f->g.n_ops = 4;
+    assert_ok(plan_make(&f->g, NULL, 0, &plan, NULL));
+    assert_int_equal(f->tensors[p[0]].offset, 0);
+    assert_int_equal(f->tensors[p[2]].offset, 512);
+    assert_int_equal(f->tensors[alias].offset, 512);
+    assert_int_equal(f->tensors[stat].offset, 1024);
+    assert_int_equal(f->tensors[m[0]].offset, 1280);
+    assert_int_equal(f->tensors[v].offset, 1792);
+    assert_int_equal(f->tensors[m[1]].offset, 2304);
+    assert_int_equal(plan.written_bytes, DEV_PAGE);
+    assert_int_equal(f->tensors[p[1]].offset, DEV_PAGE);
+    assert_int_equal(f->tensors[table].offset, DEV_PAGE + 5120);
+    assert_int_equal(f->tensors[squares].offset, DEV_PAGE + 5376);
+    assert_int_equal(plan.state_bytes, DEV_PAGE + 5632);
+    plan_fini(&plan);
+    free(f);
+}
+
 static void a_tensor_that_nobody_wrote_is_an_error(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
@@ -363,6 +412,7 @@ int main(void)
         cmocka_unit_test(the_plan_is_within_a_fifth_of_the_lower_bound),
         cmocka_unit_test(two_plans_of_one_graph_are_equal),
         cmocka_unit_test(weights_lie_in_order_of_first_use_and_begin_layers),
+        cmocka_unit_test(what_operations_write_of_the_state_comes_first),
         cmocka_unit_test(a_tensor_that_nobody_wrote_is_an_error),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(tables_are_counted_as_weights_are),

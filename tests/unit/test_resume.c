@@ -1,8 +1,9 @@
 /* test_resume.c - what a job begins with, read from disk.
  *
  * Without it: the loop, and with it every request, could stand still while gigabytes are read; a
- * job could begin with half a checkpoint, or with losses of steps that it has yet to do. */
-/* uses: executor/training/resume.o executor/files/disk.o executor/files/disk_work.o executor/training/trials.o executor/training/job_life.o */
+ * job could begin with half a checkpoint, with frozen weights of another one or none, or with
+ * losses of steps that it has yet to do. */
+/* uses: executor/training/resume.o executor/files/disk.o executor/files/disk_work.o executor/training/trials.o executor/training/job_life.o executor/training/job_state.o */
 #include "common/clock.h"
 #include "common/life.h"
 #include "common/mem.h"
@@ -83,6 +84,7 @@ static void rig_open(struct rig *r)
                         .id = 7,
                         .dir = r->dir,
                         .state_bytes = r->tensor.bytes,
+                        .written_bytes = r->tensor.bytes,
                         .steps = N_VALUES,
                         .tensors = &r->tensor,
                         .n_tensors = 1,
@@ -283,6 +285,50 @@ static void the_best_weights_come_back_and_what_was_said_of_them(void **state)
     }
 }
 
+/* What no step writes is as it was compiled, whether a file has it (earlier releases wrote it) or
+ * not. Of the four values steps write the first two. */
+static void what_no_step_writes_comes_with_the_compiled_job(void **state)
+{
+    const char *meta[] = {"step", "2", NULL};
+    const float trained[2] = {5, 5}, other[2] = {9, 9};
+
+    (void)state;
+    for (int n = 0; n <= 2; n++) { /* tensors in the file; none: there is no file */
+        struct sh_st_tensor t[2] = {{.name = "w", .dtype = SH_F32, .rank = 1, .dims = {2}},
+                                    {.name = "frozen", .dtype = SH_F32, .rank = 1, .dims = {2}}};
+        const float *slot, *fixed;
+        struct rig r;
+
+        rig_open(&r);
+        t[0].bytes = t[1].bytes = sizeof(trained);
+        r.j.tensors = t;
+        r.j.n_tensors = 2;
+        r.j.written_bytes = sizeof(trained);
+        json_array_append_new(r.j.table, json_pack("{s:i}", "off", (int)sizeof(trained)));
+        sh_shm_fini(&r.j.slots[0].mem);
+        assert_ok(sh_shm_create("slot", sizeof(trained), &r.j.slots[0].mem, NULL));
+        assert_ok(sh_shm_create("fixed", sizeof(other), &r.j.fixed, NULL));
+        if (n > 0) {
+            struct sh_st_tensor in_file[2] = {t[0], t[1]};
+            char *path = job_ckpt_path(&r.j, 2);
+
+            in_file[0].data = trained;
+            in_file[1].data = other;
+            assert_ok(sh_st_write(path, in_file, (size_t)n, meta, NULL));
+            free(path);
+        }
+        start(&r, n > 0 ? 2 : 0);
+        finish(&r);
+        assert_int_equal(r.j.build, JOB_BUILT);
+        slot = r.j.slots[0].mem.base;
+        fixed = r.j.fixed.base;
+        assert_true(slot[0] == (n > 0 ? 5 : 1) && slot[1] == slot[0]);
+        assert_true(fixed[0] == 1 && fixed[1] == 1);
+        sh_shm_fini(&r.j.fixed);
+        rig_close(&r);
+    }
+}
+
 static void write_losses(struct rig *r, const char *text)
 {
     char *path = job_file(&r->j, "losses.json");
@@ -382,6 +428,7 @@ int main(void)
         cmocka_unit_test(and_if_another_executor_wrote_it),
         cmocka_unit_test(a_checkpoint_of_another_job_fails_this_one),
         cmocka_unit_test(the_best_weights_come_back_and_what_was_said_of_them),
+        cmocka_unit_test(what_no_step_writes_comes_with_the_compiled_job),
         cmocka_unit_test(what_a_checkpoint_says_of_itself_is_checked),
         cmocka_unit_test(without_any_file_it_is_said_what_is_missing),
     };

@@ -1,8 +1,9 @@
 /* test_slots.c - when the state of a job is copied to host memory, and when it goes to disk.
  *
  * Without it: a host that fails could cost nearly two intervals of training, where the user has
- * asked for one; or a disk that is full could be tried again all the time. */
-/* uses: executor/training/slots.o executor/training/interval.o executor/training/job_life.o */
+ * asked for one; a disk that is full could be tried again all the time; or a job that only learns
+ * its last layer could have all of its weights copied and written for each checkpoint. */
+/* uses: executor/training/slots.o executor/training/interval.o executor/training/job_life.o executor/training/job_state.o */
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -30,6 +31,7 @@ static struct world {
     bool is_full, is_wanted, is_leaving; /* leaving: its state goes after the step */
     int64_t committed_ns[MAX_STEPS];
     int n_copies, n_swaps, n_writes;
+    uint64_t out_bytes; /* copied from the device */
 } W;
 
 /* ------------------------------------------------------------------ the rest of the executor */
@@ -37,7 +39,8 @@ static struct world {
 int tx_out(struct tx *t, enum tx_purpose why, size_t off, void *host, size_t bytes,
            struct sh_err *err)
 {
-    (void)t, (void)off, (void)host, (void)bytes, (void)err;
+    (void)t, (void)off, (void)host, (void)err;
+    W.out_bytes += bytes;
     *(why == TX_STATE ? &W.n_swaps : &W.n_copies) += 1;
     W.copied_at = W.now + W.copy_ns;
     return SH_OK;
@@ -122,6 +125,7 @@ static int begin(void **state)
     W.j = (struct job){.env = &W.env,
                        .id = 7,
                        .state_bytes = 4096,
+                       .written_bytes = 4096,
                        .interval_ns = SH_S(10),
                        .taken_ns = W.now,
                        .disk_taken_ns = W.now,
@@ -133,6 +137,7 @@ static int begin(void **state)
                        .save_step = -1};
     for (int i = 0; i < JOB_N_SLOTS; i++)
         W.j.slots[i].mem.fd = -1;
+    W.j.fixed.fd = -1;
     assert_ok(slots_init(&W.j, NULL));
     slots_begin(&W.j);
     W.committed_ns[0] = W.now;
@@ -321,6 +326,116 @@ static void the_age_that_is_shown_is_that_of_the_state(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ what steps write */
+
+#define HEAD 4096 /* bytes that steps write, of ALL */
+#define ALL 16384
+
+/* Parameters, of which one learns, with its momentum. */
+static void only_the_head_learns(void)
+{
+    static const char TABLE[] =
+        "[{\"name\":\"head\",\"dtype\":\"F32\",\"kind\":\"param\",\"shape\":[512],"
+        "\"off\":0,\"bytes\":2048},"
+        "{\"name\":\"body\",\"dtype\":\"F32\",\"kind\":\"param\",\"shape\":[3072],"
+        "\"off\":4096,\"bytes\":12288},"
+        "{\"name\":\"head#momentum\",\"dtype\":\"F32\",\"kind\":\"optim\",\"shape\":[512],"
+        "\"off\":2048,\"bytes\":2048}]";
+
+    slots_fini(&W.j);
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        W.j.slots[i] = (struct slot){.mem.fd = -1};
+    W.j.state_bytes = ALL;
+    W.j.written_bytes = HEAD;
+    W.j.trials.best_by = TRAIN_BY_LOSS;
+    assert_ok(job_read_table(&W.j, TABLE, NULL));
+    assert_ok(slots_init(&W.j, NULL));
+    slots_begin(&W.j);
+}
+
+static void forget_table(void)
+{
+    for (size_t i = 0; i < W.j.n_tensors; i++)
+        free(W.j.best_names[i]);
+    free(W.j.best_names);
+    free(W.j.tensors);
+    json_decref(W.j.table);
+}
+
+static void what_no_step_writes_is_neither_copied_nor_written(void **state)
+{
+    const struct slot *s;
+    const char *kept;
+
+    (void)state;
+    only_the_head_learns();
+    live(SH_S(30));
+    assert_true(W.n_copies >= 2);
+    assert_int_equal(W.out_bytes, (uint64_t)W.n_copies * HEAD);
+    while (!W.task)
+        live(TICK);
+    s = slots_newest(&W.j);
+    assert_int_equal(s->mem.bytes, HEAD);
+    assert_int_equal(W.task->n_tensors, 2);
+    assert_string_equal(W.task->tensors[0].name, "head");
+    assert_ptr_equal(W.task->tensors[0].data, s->mem.base);
+    assert_string_equal(W.task->tensors[1].name, "head#momentum");
+    assert_ptr_equal(W.task->tensors[1].data, (const char *)s->mem.base + HEAD / 2);
+    /* host memory has the rest once, for whichever copy is asked for */
+    kept = job_tensor(&W.j, s, 1);
+    assert_ptr_equal(kept, W.j.fixed.base);
+    assert_ptr_equal(job_tensor(&W.j, &W.j.slots[1], 1), kept);
+    assert_int_equal(W.j.fixed.bytes, ALL - HEAD);
+    /* the best weights so far lie beside the newest, without what is the same in both */
+    assert_string_equal(W.j.best_names[0], "head#best");
+    assert_null(W.j.best_names[1]);
+    assert_null(W.j.best_names[2]);
+    forget_table();
+}
+
+static void a_first_interval_follows_from_what_is_copied(void **state)
+{
+    int64_t whole;
+
+    (void)state;
+    W.j.interval_ns = 0;
+    W.j.state_bytes = W.j.written_bytes = UINT64_C(4) << 30;
+    whole = slots_interval_ns(&W.j);
+    W.j.written_bytes /= 64;
+    assert_true(slots_interval_ns(&W.j) < whole / 7); /* Young: by the root */
+}
+
+static void a_table_that_cannot_be_is_refused(void **state)
+{
+    static const struct {
+        int off, bytes;
+        bool is_good;
+    } CASES[] = {
+        {0, HEAD, true},    {HEAD, ALL - HEAD, true}, {0, HEAD + 1, false}, {HEAD - 4, 8, false},
+        {HEAD, ALL, false}, {ALL - 4, 8, false},      {ALL + 1, 0, false},  {-1, 4, false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct sh_err err = {0};
+        char text[160];
+        int rc;
+
+        snprintf(text, sizeof(text),
+                 "[{\"name\":\"a\",\"dtype\":\"F32\",\"kind\":\"param\",\"shape\":[1],"
+                 "\"off\":%d,\"bytes\":%d}]",
+                 CASES[i].off, CASES[i].bytes);
+        W.j.state_bytes = ALL;
+        W.j.written_bytes = HEAD;
+        rc = job_read_table(&W.j, text, &err);
+        if ((rc == SH_OK) != CASES[i].is_good)
+            fail_msg("case %zu: %s", i, rc ? err.msg : "it was taken");
+        free(W.j.tensors);
+        json_decref(W.j.table);
+        W.j.tensors = NULL;
+        W.j.table = NULL;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +444,10 @@ int main(void)
         cmocka_unit_test(what_takes_long_is_added_and_nothing_else),
         cmocka_unit_test_setup_teardown(a_full_disk_is_tried_again_after_an_interval, begin, end),
         cmocka_unit_test_setup_teardown(the_age_that_is_shown_is_that_of_the_state, begin, end),
+        cmocka_unit_test_setup_teardown(what_no_step_writes_is_neither_copied_nor_written, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(a_first_interval_follows_from_what_is_copied, begin, end),
+        cmocka_unit_test_setup_teardown(a_table_that_cannot_be_is_refused, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

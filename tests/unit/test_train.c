@@ -2,7 +2,7 @@
  *
  * Without it: a job whose ticket was refused could keep a workspace that a run needs, one that does
  * not fit beside its own state could stand still for ever, or go on with a state that is torn. */
-/* uses: executor/training/train.o executor/training/train_events.o executor/training/job.o executor/training/trials.o executor/training/crashes.o executor/training/job_life.o executor/pool/worker_life.o */
+/* uses: executor/training/train.o executor/training/train_events.o executor/training/job.o executor/training/job_state.o executor/training/trials.o executor/training/crashes.o executor/training/job_life.o executor/pool/worker_life.o */
 #include "tests/unit/train_rig.h"
 
 static void turns(int n)
@@ -64,25 +64,29 @@ static void a_workspace_is_given_up_before_a_step_was_taken_in_it(void **state)
 
 static void another_worker_may_need_more_than_the_workspace_that_waits(void **state)
 {
-    const struct msg_wk_train_ready less = {
-        .job = JOB, .state_bytes = 1 << 10, .ws_bytes = 1 << 12, .steps = 100, .batch = 1};
+    const struct msg_wk_train_ready less = {.job = JOB,
+                                            .state_bytes = 1 << 10,
+                                            .written_bytes = 1 << 10,
+                                            .ws_bytes = 1 << 12,
+                                            .steps = 100,
+                                            .batch = 1};
     struct msg_wk_train_ready more = less;
 
     more.ws_bytes = 1 << 13;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         begin(state);
         is_ready();
         R.w[0].state = WORKER_ACTIVE; /* a run took it, so another one compiles the job */
         turns(2);
         assert_ptr_equal(R.j.compiling, &R.w[1]);
-        if (i == 2)
-            more.batch = 2;
+        more.batch = i == 2 ? 2 : 1;
+        more.written_bytes = i == 3 ? 1 << 9 : 1 << 10;
         train_on_ready(&R.t, &R.w[1], i ? &more : &less, NULL, 0);
         assert_int_equal(R.j.stand, i == 1 ? JOB_LOADED : JOB_READY);
-        assert_int_equal(R.j.end, i == 2 ? END_FAIL : END_NONE);
+        assert_int_equal(R.j.end, i >= 2 ? END_FAIL : END_NONE);
         assert_int_equal(R.ws_in_use, i == 1 ? 0 : 1 << 12);
-        if (i == 2)
-            break;
+        if (i >= 2)
+            continue;
         R.ticket_rc = 0;
         turns(2);
         assert_int_equal(R.j.stand, JOB_RUNNING);
@@ -117,6 +121,76 @@ static void a_state_that_lies_in_its_own_way_moves(void **state)
     runs();
     assert_false(R.j.must_move);
     assert_int_equal(R.state_in_use, R.j.state_bytes);
+}
+
+/* The part that steps write is there, and the rest is refused: nobody goes on with a half, and it
+ * is not copied twice. */
+static void a_state_comes_in_two_parts(void **state)
+{
+    static const uint64_t WRITTEN = 1 << 8;
+
+    (void)state;
+    R.j.written_bytes = WRITTEN;
+    R.copy_rc = SH_E_DEVMEM;
+    R.spared = 1;
+    turns(3);
+    assert_int_equal(R.j.stand, JOB_LOADED);
+    assert_int_equal(R.n_sent, 0);
+    assert_int_equal(R.j.n_flights, 1);
+    assert_int_equal(R.in_bytes, WRITTEN);
+    R.copy_rc = 0;
+    runs();
+    assert_int_equal(R.in_bytes, R.j.state_bytes);
+    R.is_idle = false; /* it leaves with what it has, and comes again whole */
+    train_yield(&R.t, STOP_SWAP);
+    stopped(MSG_TRAIN_AT_BOUNDARY);
+    turns(2);
+    assert_int_equal(R.j.stand, JOB_OFF);
+    R.is_idle = true;
+    R.w[0].state = WORKER_STANDBY;
+    runs();
+    assert_int_equal(R.in_bytes, 2 * R.j.state_bytes);
+}
+
+static int takes(uint64_t written, uint64_t state)
+{
+    const struct msg_wk_train_ready m = {.job = JOB,
+                                         .state_bytes = state,
+                                         .written_bytes = written,
+                                         .ws_bytes = 1 << 12,
+                                         .steps = 100,
+                                         .batch = 1,
+                                         .table = "[]"};
+    char precision[] = "fp32";
+    struct sh_shm shm;
+    int fd, rc;
+
+    R.j.precision = precision;
+    assert_ok(sh_shm_create("state", state + 1, &shm, NULL));
+    fd = dup(shm.fd);
+    sh_shm_fini(&shm);
+    rc = job_take_built(&R.j, &m, &fd, 1, NULL);
+    if (fd >= 0)
+        close(fd);
+    json_decref(R.j.table);
+    free(R.j.tensors);
+    free(R.j.losses);
+    R.j.table = NULL;
+    R.j.tensors = NULL;
+    R.j.losses = NULL;
+    R.j.precision = NULL;
+    return rc;
+}
+
+static void a_worker_cannot_say_that_steps_write_what_is_not_there(void **state)
+{
+    (void)state;
+    assert_int_equal(takes(1 << 10, 1 << 10), SH_OK);
+    assert_int_equal(takes(1, 1 << 10), SH_OK);
+    assert_int_equal(R.j.written_bytes, 1);
+    assert_int_equal(takes((1 << 10) + 1, 1 << 10), SH_E_PROTO);
+    assert_int_equal(takes(0, 1 << 10), SH_E_PROTO); /* who writes nothing does not train */
+    assert_int_equal(takes(UINT64_MAX, 0), SH_E_PROTO);
 }
 
 static void what_can_never_fit_fails(void **state)
@@ -524,6 +598,8 @@ int main(void)
         TEST(a_workspace_is_given_up_before_a_step_was_taken_in_it),
         TEST(another_worker_may_need_more_than_the_workspace_that_waits),
         TEST(a_state_that_lies_in_its_own_way_moves),
+        TEST(a_state_comes_in_two_parts),
+        TEST(a_worker_cannot_say_that_steps_write_what_is_not_there),
         TEST(what_can_never_fit_fails),
         TEST(files_that_cannot_be_opened_fail_the_job_unless_there_may_be_room),
         TEST(a_worker_that_dies_within_an_update_leaves_a_torn_state),

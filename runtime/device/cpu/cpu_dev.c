@@ -87,9 +87,10 @@ static int cpu_remap(struct dev *base, const int *fds, size_t n_fds, struct sh_e
 static int protect(struct cpu_dev *d, size_t off, size_t bytes, int prot, struct sh_err *err)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t from = SH_ALIGN_UP(off, page);
+    const size_t end = SH_MIN(SH_ALIGN_UP(off + bytes, page), d->arena.bytes);
 
-    if (bytes == 0 || mprotect((char *)d->arena.base + off,
-                               SH_MIN(SH_ALIGN_UP(bytes, page), d->arena.bytes - off), prot) == 0)
+    if (from >= end || mprotect((char *)d->arena.base + from, end - from, prot) == 0)
         return SH_OK;
     return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not change what is in reach of the arena");
 }
