@@ -366,7 +366,7 @@ sim_blocks := -include tests/sim/blocks.h
 # What the device is, and all that an executor can be refused (tests/sim/shortage.c).
 sim_exec_wrap := dev_lib_open dev_mem_measure sh_importer_of malloc calloc realloc disk_submit sh_strdup sh_asprintf \
                  sh_grow sh_json_dump sh_timer_add sh_io_add sh_loop_child sh_spawn sh_shm_create \
-                 sh_shm_map sh_wire_new sh_wire_send_fds
+                 sh_shm_map sh_shm_show sh_wire_new sh_wire_send_fds
 sim_exec_wrap += residency_alloc residency_place # tests/sim/oracles_exec.c looks at what they take
 SIM_PARTS  += $(BUILD)/sim/executor.o
 $(BUILD)/sim/%.o: %.c

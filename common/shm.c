@@ -99,6 +99,32 @@ int sh_shm_map_file(int fd, uint64_t off, size_t bytes, struct sh_shm *out, stru
     return SH_OK;
 }
 
+int sh_shm_close_to_writes(const struct sh_shm *m, struct sh_err *err)
+{
+    if (mprotect(m->base, m->bytes, PROT_READ) != 0)
+        return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not close shared memory to writes");
+    return SH_OK;
+}
+
+int sh_shm_show(const struct sh_shm *m, const struct sh_shm *from, size_t off, size_t bytes,
+                struct sh_err *err)
+{
+    if (off > m->bytes || bytes > m->bytes - off || off > from->bytes || bytes > from->bytes - off)
+        return SH_FAIL(err, SH_E_BUG, "%zu bytes at %zu are not in both parts of shared memory",
+                       bytes, off);
+    if (mmap((char *)m->base + off, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, from->fd,
+             (off_t)off) == MAP_FAILED)
+        return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not map %zu bytes of shared memory", bytes);
+    return SH_OK;
+}
+
+void sh_shm_clear(const struct sh_shm *m, size_t off, size_t bytes)
+{
+    if (bytes) /* at worst it stays where it is */
+        (void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+                        (off_t)bytes);
+}
+
 void sh_shm_fini(struct sh_shm *m)
 {
     if (m->base)

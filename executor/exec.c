@@ -18,6 +18,7 @@
 #include "executor/hooks.h"
 #include "executor/models/keep.h"
 #include "executor/models/kept_dir.h"
+#include "executor/models/share.h"
 #include "executor/models/store.h"
 #include "executor/pool/pool.h"
 #include "executor/report/gpu_watch.h"
@@ -99,8 +100,10 @@ static void on_gauges(struct sh_loop *l, void *arg)
     store_update_metrics(x->store);
     pool_second(x->pool);
     store_second(x->store);
-    if (!x->is_stopping)
+    if (!x->is_stopping) {
         keep_second(x->store);
+        share_second(x->store);
+    }
     agent_second(x->agent);
     usage_second(x->report.usage);
     if (++x->n_seconds % KEPT_SWEEP_S == 0)
@@ -277,6 +280,7 @@ static int start_models(struct exec *x, struct sh_err *err)
                                   .packs = (enum msg_pack)packs,
                                   .keep_packed_percent = (uint32_t)x->conf->keep_packed_percent,
                                   .tables = (enum msg_tables)tables,
+                                  .shares = x->conf->share_images,
                                   .hooks = x->hooks ? &x->hooks->models : NULL,
                                   .loop = x->loop,
                                   .link_keys = x->link_keys,

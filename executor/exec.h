@@ -47,7 +47,7 @@ struct exec_conf {
     int64_t residency_chances, costly_chances, second_percent, low_percent, high_percent;
     int64_t stop_bound_us, busy_poll_us, request_weight;
     int64_t keep_packed_percent;
-    bool deterministic, verify_launches;
+    bool deterministic, verify_launches, share_images;
 };
 
 extern const struct sh_conf_table EXEC_OPTIONS; /* fills a struct exec_conf */

@@ -6,6 +6,7 @@
 #include "executor/memory/leave.h"
 #include "executor/models/apart.h"
 #include "executor/models/model_int.h"
+#include "executor/models/share.h"
 #include "executor/models/tier.h"
 
 #include <inttypes.h>
@@ -48,7 +49,7 @@ static uint64_t in_all(const struct model *m, uint64_t image, uint64_t program)
 
 static uint64_t counted_bytes(const struct model *m)
 {
-    return in_all(m, m->image.bytes, m->program_bytes);
+    return in_all(m, share__bytes(m), m->program_bytes);
 }
 
 static uint64_t minus(uint64_t a, uint64_t b)
@@ -86,7 +87,7 @@ uint64_t host_held(const struct model *m)
 
     for (size_t i = 0; i < pool_size(p); i++)
         n += worker_has_model(pool_at(p, i), m->handle);
-    return plus(m->image.bytes, times_saturated(m->program_bytes, n));
+    return plus(share__bytes(m), times_saturated(m->program_bytes, n));
 }
 
 uint64_t host_left(const struct model *m)
@@ -171,9 +172,9 @@ struct host_totals host_totals(struct store *s)
     struct host_totals t = {.limit = host_limit(s)};
 
     for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
-        t.images = plus(t.images, m->image.bytes);
+        t.images = plus(t.images, share__bytes(m));
         t.on_disk += tier_disk_bytes(m);
-        t.programs = plus(t.programs, host_held(m) - m->image.bytes);
+        t.programs = plus(t.programs, host_held(m) - share__bytes(m));
     }
     for (const struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
         t.programs += host_held(m);
@@ -190,6 +191,7 @@ void host_update_metrics(struct store *s)
     sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "packed"), (double)store_apart_bytes(s));
     sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "host"), (double)t.images);
     sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "disk"), (double)t.on_disk);
+    sh_metric_set(M_shunt_shared_image_bytes, SH_LABELS(executor), (double)share_saved_bytes(s));
     sh_metric_set(M_shunt_shapes, SH_LABELS(executor), (double)store__shapes(s)->n);
     sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "images"), (double)t.images);
     sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "programs"), (double)t.programs);

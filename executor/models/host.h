@@ -5,7 +5,8 @@
  * it (tier.h); if that is not enough it fails with SH_E_QUOTA and the sizes, and the scheduler may
  * unload idle models and ask again. A tenant's models may take what its quota allows
  * (host_memory_max_bytes), or half of the total without a quota. Internal models (for an
- * evaluation) do not count: there is one, for a short time. All sizes are bytes.
+ * evaluation) do not count: there is one, for a short time. What images of a tenant share counts in
+ * equal parts for each (share.h). All sizes are bytes.
  */
 #ifndef SH_EXECUTOR_MODELS_HOST_H
 #define SH_EXECUTOR_MODELS_HOST_H

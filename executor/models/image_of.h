@@ -1,5 +1,5 @@
 /* image_of.h - where the image of one version stands: in host memory (tier.h), its tables
- * (tables.h), and on its way to the device. */
+ * (tables.h), what of it others have as well (share.h), and on its way to the device. */
 #ifndef SH_EXECUTOR_MODELS_IMAGE_OF_H
 #define SH_EXECUTOR_MODELS_IMAGE_OF_H
 
@@ -30,6 +30,20 @@ struct tables {              /* tables.h */
     uint64_t turn;           /* so often it has come there: answers to earlier turns do not count */
     uint64_t mapped_in;      /* workers that can read them, a bit each */
     double copy_ns, link_ns; /* by which its maker decided; 0: nobody was asked */
+};
+
+#ifndef SHARE_CHUNK /* the simulation has small ones: tests/sim/blocks.h */
+#define SHARE_CHUNK ((size_t)2 << 20)
+#endif
+
+struct trunk;
+struct share {      /* share.h */
+    uint32_t *sums; /* OWNED [n]: of its whole chunks; NULL: not known */
+    uint32_t n;
+    bool is_compared;    /* with all others: none is like it yet */
+    bool is_alone;       /* something failed: it stays as it is */
+    struct trunk *trunk; /* what it shares with others; NULL: nothing */
+    uint8_t *is_there;   /* OWNED [n]: this chunk is the trunk's */
 };
 
 enum model_rest {                     /* of its groups, those that are still to be sent */

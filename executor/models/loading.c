@@ -61,6 +61,27 @@ void loading_look(struct model *m, const char *identity)
         look_for_kept(m, identity);
 }
 
+int loading_open_kept(const struct worker *w, struct model *m)
+{
+    struct sh_err err = {0};
+
+    /* It was another worker's, perhaps of another build. */
+    if (!loading_name(m, w->identity, &err))
+        return kept_dir_open(&m->kept);
+    sh_log_err(SH_LOG_WARN, "model.keep", &err);
+    return -1;
+}
+
+/* Where the device's memory is the host's, the page cache is as good as memory of ours to copy
+ * from. Measurements that hand images to workers need memory. */
+bool loading_may_map(const struct model *m, int fd)
+{
+    const struct store_env *env = store__env(m->store);
+
+    return !dev_mem_is_queued(env->mem) && HOOK_ASK(env->hooks, maps_images, true) &&
+           kept_dir_is_still(fd);
+}
+
 static double expected_ns(const struct model *m)
 {
     double per_byte = m->is_quick ? QUICK_NS_PER_BYTE : *store__ns_per_byte(m->store);

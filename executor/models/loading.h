@@ -23,6 +23,10 @@ struct loading_step { /* for people */
 int loading_name(struct model *m, const char *identity, struct sh_err *err);
 /* Looks once for what is kept of m for a worker of this identity, and at its size. */
 void loading_look(struct model *m, const char *identity);
+/* What is kept of m for this worker, to read: OWNED; -1: nothing is. */
+int loading_open_kept(const struct worker *w, struct model *m);
+/* Is that file to be mapped, not read? */
+bool loading_may_map(const struct model *m, int fd);
 /* Does a load before b? Call loading_look() on both first. */
 bool loading_is_before(const struct model *a, const struct model *b);
 /* Learns from a slow load that took ns. */

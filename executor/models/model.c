@@ -9,6 +9,7 @@
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/models/seen.h"
+#include "executor/models/share.h"
 #include "executor/models/tables.h"
 #include "executor/models/tier.h"
 
@@ -32,6 +33,7 @@ void model__drop_tables(struct model *m)
         dev_mem_host_unlock(store__env(m->store)->mem, m->image.base);
     m->is_locked = false;
     tables__forget(m);
+    share__forget(m);
     sh_shm_fini(&m->image);
     tx_image_fini(&m->tx);
     free(m->layer_ends);
@@ -606,6 +608,7 @@ void model_tick(struct model *m, int64_t now_ns)
     model_unkeep(m, now_ns);
     ask_mark(m);
     tier_tick(m);
+    share__tick(m);
     fetch_tick(m, now_ns);
 }
 

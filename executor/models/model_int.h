@@ -2,6 +2,7 @@
 #ifndef SH_EXECUTOR_MODELS_MODEL_INT_H
 #define SH_EXECUTOR_MODELS_MODEL_INT_H
 
+#include "executor/files/disk.h"
 #include "executor/models/store.h"
 
 const struct store_env *store__env(const struct store *s);
@@ -86,6 +87,40 @@ bool served__by_none_but(struct store *s, const struct worker *w);
 /* Is there, for each model of this worker, another idle worker that could run it meanwhile? */
 bool served__is_spare(struct store *s, const struct worker *w);
 extern const struct sh_life MODEL_LIFE;
+/* share.c. What is done for one image at a time:
+ *   REST -> SUMS      its chunks are summed, to find others like it             [begin_sums]
+ *   SUMS -> REST      their sums are known                                        [end_sums]
+ *   REST -> COPIES    there is one: its chunks are compared, or copied        [begin_copies]
+ *   COPIES -> WAITS   until nothing reads it where it was                       [end_copies]
+ *   WAITS -> FREES    its memory is the new one, the old one goes             [change_over]
+ *   FREES -> REST     it has gone                                                [on_freed]
+ *   each -> REST      the image goes, or something failed                       [end_image] */
+enum share_at { SHARE_REST, SHARE_SUMS, SHARE_COPIES, SHARE_WAITS, SHARE_FREES, SHARE_N_AT };
+struct share_piece { /* one chunk, or so much behind the last one */
+    struct disk_task task;
+    struct store_share *share;
+    bool is_out;
+    const char *from;
+    size_t bytes;
+    char *own, *there;        /* NULL: it is only summed; it cannot be the trunk's */
+    bool is_taken, is_shared; /* there is one in its place; after the work: it is the trunk's */
+    uint32_t sum;
+};
+struct store_share {
+    struct trunk *trunks; /* OWNED */
+    enum share_at at;
+    struct store *store;
+    struct model *model;   /* with what follows; but REST and FREES */
+    struct trunk *trunk;   /* not SUMS */
+    struct sh_shm memory;  /* OWNED: its own part of what it will have; FREES: what it had */
+    uint32_t *sums;        /* OWNED */
+    uint8_t *is_there;     /* OWNED */
+    uint32_t n, i, n_runs; /* whole chunks; the next one; runs of them that are the trunk's */
+    int64_t since_ns;      /* WAITS */
+    struct share_piece piece;
+};
+extern const struct sh_life SHARE_LIFE;
+struct store_share *store__share(struct store *s);
 
 /* What is taken from the memory of another executor (fetch.h):
  *   ASKING -> WRONG         what came was not asked for, or is no more: the next tick gives up,

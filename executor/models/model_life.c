@@ -1,6 +1,7 @@
 /* model_life.c - the phases of a model, as in the table of store.h; the states of an image that
  * comes from another executor, as in that of model_int.h; those of one that stays packed, as in
- * that of apart.c; and of tables, as in that of tables.h. */
+ * that of apart.c; of tables, as in that of tables.h; and of what is shared, as in that of
+ * model_int.h. */
 #include "common/life.h"
 #include "executor/models/model_int.h"
 #include "executor/models/tables.h"
@@ -41,3 +42,13 @@ static const unsigned APART_NEXT[APART_N_STATES] = {
     [APART_WHOLE] = SH_LIFE(APART_NONE),
 };
 const struct sh_life APART_LIFE = {"packed copy", APART_N_STATES, APART_NAME, APART_NEXT};
+
+static const char *const SHARE_NAME[SHARE_N_AT] = {"rest", "sums", "copies", "waits", "frees"};
+static const unsigned SHARE_NEXT[SHARE_N_AT] = {
+    [SHARE_REST] = SH_LIFE(SHARE_SUMS) | SH_LIFE(SHARE_COPIES),
+    [SHARE_SUMS] = SH_LIFE(SHARE_REST),
+    [SHARE_COPIES] = SH_LIFE(SHARE_WAITS) | SH_LIFE(SHARE_REST),
+    [SHARE_WAITS] = SH_LIFE(SHARE_FREES) | SH_LIFE(SHARE_REST),
+    [SHARE_FREES] = SH_LIFE(SHARE_REST),
+};
+const struct sh_life SHARE_LIFE = {"equal chunks", SHARE_N_AT, SHARE_NAME, SHARE_NEXT};

@@ -16,6 +16,7 @@
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/models/seen.h"
+#include "executor/models/share.h"
 #include "executor/models/tables.h"
 #include "executor/models/tier.h"
 
@@ -42,6 +43,7 @@ struct store {
     struct store_counts counts;
     struct store_lacks lacks;
     struct host_quotas host;
+    struct store_share share;
     int64_t loaded_ns; /* when a worker that serves was through with a model, last */
     int64_t renewed_ns;
     uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
@@ -57,6 +59,7 @@ int store_new(const struct store_env *env, const struct store_users *users, stru
     (*out)->users = *users;
     (*out)->ns_per_byte = FIRST_NS_PER_BYTE;
     (*out)->disk_ns_per_byte = FIRST_DISK_NS_PER_BYTE;
+    (*out)->share.memory.fd = -1;
     return SH_OK;
 }
 
@@ -105,6 +108,11 @@ struct store_lacks *store__lacks(struct store *s)
     return &s->lacks;
 }
 
+struct store_share *store__share(struct store *s)
+{
+    return &s->share;
+}
+
 struct store_counts *store__counts(struct store *s)
 {
     return &s->counts;
@@ -124,6 +132,7 @@ void store_free(struct store *s)
 {
     if (!s)
         return;
+    share__stop(s);
     free_all(s->shapes.first);
     free_all(s->models);
     idmap_fini(&s->by_handle);
@@ -306,7 +315,7 @@ static bool may_model_leave(struct store *s, const struct model *m)
 {
     return m->phase == MODEL_GOING && !m->n_users && !tx_image_busy(&m->tx) && !m->is_broken &&
            !lacks__is_compiled_now(s, m->handle) && !shapes__any(s, m) && !tier_is_reading(m) &&
-           !fetch_is_keeping(m);
+           !fetch_is_keeping(m) && !share__is_at(m);
 }
 
 static bool reap_from(struct store *s, struct model **list, size_t *n)
@@ -343,27 +352,6 @@ static bool reap_models(struct store *s)
 }
 
 /* ------------------------------------------------------------------ compiling */
-
-/* What is kept of it, if there is anything; -1. */
-static int open_kept(const struct worker *w, struct model *m)
-{
-    struct sh_err err = {0};
-
-    /* It was another worker's, perhaps of another build. */
-    if (!loading_name(m, w->identity, &err))
-        return kept_dir_open(&m->kept);
-    sh_log_err(SH_LOG_WARN, "model.keep", &err);
-    return -1;
-}
-
-/* Where the device's memory is the host's, the page cache is as good as memory of ours to copy
- * from: what is kept of an image is mapped, not read. Measurements that hand images to workers need
- * memory. */
-static bool may_map(const struct store_env *env, int fd)
-{
-    return !dev_mem_is_queued(env->mem) && HOOK_ASK(env->hooks, maps_images, true) &&
-           kept_dir_is_still(fd);
-}
 
 static void retry_load_later(struct model *m, const struct sh_err *why);
 
@@ -405,10 +393,10 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
         tables__ask(m, &msg.u.wk_model);
     if (build) {
         packed__ask(m, &msg.u.wk_model);
-        fds[2] = open_kept(w, m);
+        fds[2] = loading_open_kept(w, m);
         n_fds += fds[2] >= 0;
         msg.u.wk_model.key = n_fds > 2 ? m->kept.key : "";
-        msg.u.wk_model.maps = n_fds > 2 && !again && may_map(&s->env, fds[2]);
+        msg.u.wk_model.maps = n_fds > 2 && !again && loading_may_map(m, fds[2]);
         SH_INFO("model.build",
                 "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f again=%d", m->handle,
                 m->name, w->index, n_fds > 2, m->wanted, again);

@@ -94,6 +94,7 @@ struct model {
     struct sh_shm image; /* in memory, or mapped from the kept file; unset: on disk alone */
     struct tier tier;
     struct tables tables;
+    struct share share;
     int kept_fd; /* OWNED: kept file that the builder checks before we map it; -1: none */
     bool is_locked;
     uint64_t image_bytes, room_bytes; /* on the device; of its place there */
@@ -161,6 +162,7 @@ struct store_env {
     enum msg_pack packs;             /* images that are made from now on */
     uint32_t keep_packed_percent;    /* of device memory (apart.h); APART_NEVER: never */
     enum msg_tables tables;          /* ... what of them is read in place */
+    bool shares;                     /* equal chunks are held once (share.h) */
     const struct store_hooks *hooks; /* NULL: none */
     struct sh_loop *loop;
     struct sh_wire_keys *link_keys;

@@ -9,6 +9,7 @@
 #include "executor/models/host.h"
 #include "executor/models/keep.h"
 #include "executor/models/model_int.h"
+#include "executor/models/share.h"
 #include "executor/models/tables.h"
 
 #include <fcntl.h>
@@ -33,7 +34,7 @@ static bool may_image_leave(const struct model *m)
     return m->phase == MODEL_READY && m->has_image && m->link_bytes && !m->n_users &&
            !m->is_pinned && !m->is_kept && !m->is_broken && !m->is_placed &&
            m->rest == MODEL_REST_NONE && !tx_image_busy(&m->tx) && m->tier.at == TIER_HOST &&
-           !m->is_unkept && kept_dir_has(&m->kept);
+           !m->is_unkept && !share__is_at(m) && kept_dir_has(&m->kept);
 }
 
 /* Of all images in host memory, but that of spare. *n_out 0: no memory for the list. */
@@ -51,7 +52,7 @@ static struct leave_image *list_images(struct store *s, const struct model *spar
         v[(*n_out)++] = (struct leave_image){.tag = m->tag,
                                              .min_bytes = (uint64_t)q.min_blocks * DEV_BLOCK,
                                              .share = q.share,
-                                             .bytes = m->image.bytes,
+                                             .bytes = share__bytes(m),
                                              .last_use_ns = SH_MAX(m->last_use_ns, m->build_ns),
                                              .may_leave = may_image_leave(m),
                                              .owner = m};
@@ -71,8 +72,10 @@ uint64_t tier_room(struct store *s, uint32_t only_tag, const struct model *spare
 {
     size_t n;
     struct leave_image *v = list_images(s, spare, &n);
-    const uint64_t bytes = v ? choose_images(s, v, n, only_tag, UINT64_MAX) : 0;
+    uint64_t bytes = 0;
 
+    if (v && choose_images(s, v, n, only_tag, UINT64_MAX))
+        bytes = share__free_bytes(v, n);
     free(v);
     return bytes;
 }
@@ -94,6 +97,7 @@ static int open_kept_image(struct model *m, struct sh_err *err)
 
 static void let_memory_go(struct model *m)
 {
+    share__leave(m);
     if (m->is_locked)
         dev_mem_host_unlock(store__env(m->store)->mem, m->image.base);
     m->is_locked = false;
@@ -108,17 +112,17 @@ static void set_costly(const struct model *m, bool is_costly)
     residency_set_costly(space_residency(store__env(m->store)->space), m->res, is_costly);
 }
 
-/* Its bytes, 0: it stays. */
-static uint64_t leave_memory(struct model *m)
+/* False: it stays. */
+static bool leave_memory(struct model *m, uint64_t *freed)
 {
-    const uint64_t bytes = m->image.bytes;
+    const uint64_t bytes = share__free_bytes(&(struct leave_image){.leaves = true, .owner = m}, 1);
     const char *executor = store__env(m->store)->executor;
     struct sh_err err = {0};
 
     if (open_kept_image(m, &err)) {
         sh_log_err(SH_LOG_WARN, "image.stays", &err);
         m->is_unkept = true; /* it is made once more, to be kept */
-        return 0;
+        return false;
     }
     tables__close(m);
     let_memory_go(m);
@@ -130,20 +134,33 @@ static uint64_t leave_memory(struct model *m)
     SH_INFO("image.disk", "version=%" PRId64 " model=%s bytes=%" PRIu64 " rule=hostmemory",
             m->handle, m->name, bytes);
     store_tell_place(m);
-    return bytes;
+    *freed += bytes;
+    return true;
+}
+
+/* Chooses by what images count; what others share with them is free when those leave, too. False:
+ * none left. */
+static bool make_some_room(struct store *s, uint64_t bytes, uint32_t only_tag,
+                           const struct model *spare, uint64_t *freed)
+{
+    size_t n;
+    struct leave_image *v = list_images(s, spare, &n);
+    bool any = false;
+
+    if (v && choose_images(s, v, n, only_tag, bytes))
+        for (size_t i = n; i-- > 0;)
+            any |= v[i].leaves && leave_memory(v[i].owner, freed);
+    free(v);
+    return any;
 }
 
 uint64_t tier_make_room(struct store *s, uint64_t bytes, uint32_t only_tag,
                         const struct model *spare)
 {
-    size_t n;
-    struct leave_image *v = list_images(s, spare, &n);
     uint64_t freed = 0;
 
-    if (v && choose_images(s, v, n, only_tag, bytes))
-        for (size_t i = n; i-- > 0;)
-            freed += v[i].leaves ? leave_memory(v[i].owner) : 0;
-    free(v);
+    while (freed < bytes && make_some_room(s, bytes - freed, only_tag, spare, &freed))
+        ;
     return freed;
 }
 

@@ -16,5 +16,6 @@
 #define PACK_ALIGN 8u
 #undef DEV_TABLES_ALIGN /* its workers read files, and map none */
 #define DEV_TABLES_ALIGN 8u
+#define SHARE_CHUNK ((size_t)4 << 10) /* pages are no smaller here */
 
 #endif

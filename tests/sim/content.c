@@ -1,6 +1,7 @@
 /* content.c - see content.h. */
 #include "tests/sim/content.h"
 
+#include "common/mem.h"
 #include "common/safetensors.h"
 #include "tests/sim/disk.h"
 
@@ -21,6 +22,7 @@
 #define STATE_AT_MASK ((UINT64_C(1) << STEP_AT) - 1)
 #define IMAGE_AT_MASK ((UINT64_C(1) << 24) - 1)
 #define BLOCK_WORDS 32
+#define ALIKE_WORDS 512u      /* a page, so that equal chunks are whole ones (share.h) */
 #define DATASET_ID (1u << 20) /* packages and datasets have different names */
 
 uint64_t sim_mix(uint64_t a, uint64_t b)
@@ -30,6 +32,11 @@ uint64_t sim_mix(uint64_t a, uint64_t b)
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
+}
+
+unsigned sim_stem(const struct sim_package *p)
+{
+    return p->id % SIM_SIBLING;
 }
 
 uint64_t sim_word(unsigned tenant, enum sim_kind kind, uint64_t rest)
@@ -80,24 +87,60 @@ static uint64_t image_word(const struct sim_package *p, enum sim_kind kind)
     return sim_word(p->tenant, kind, (uint64_t)p->id << 24);
 }
 
+/* Siblings have so much of it in common, packed or not. */
+static size_t n_alike(const struct sim_package *p, size_t at, size_t n)
+{
+    const uint64_t chunks = 4 + sim_mix(p->tenant, sim_stem(p)) % 32;
+    const size_t alike = (size_t)chunks * ALIKE_WORDS;
+
+    return at < alike ? SH_MIN(n, alike - at) : 0;
+}
+
+static uint64_t stem_word(const struct sim_package *p, enum sim_kind kind)
+{
+    const struct sim_package stem = {.tenant = p->tenant, .id = sim_stem(p)};
+
+    return image_word(&stem, kind);
+}
+
+static size_t look_alike(const struct sim_package *p, enum sim_kind kind, const uint64_t *words,
+                         size_t at, size_t n)
+{
+    const size_t head = n_alike(p, at, n);
+    const size_t i = look(words, head, stem_word(p, kind), at, IMAGE_AT_MASK);
+
+    if (i < head)
+        return i;
+    return head + look(words + head, n - head, image_word(p, kind), at + head, IMAGE_AT_MASK);
+}
+
+static void fill_alike(const struct sim_package *p, enum sim_kind kind, uint64_t *words, size_t at,
+                       size_t n)
+{
+    const size_t head = n_alike(p, at, n);
+
+    fill(words, head, stem_word(p, kind), at, IMAGE_AT_MASK);
+    fill(words + head, n - head, image_word(p, kind), at + head, IMAGE_AT_MASK);
+}
+
 size_t sim_image_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n)
 {
-    return look(words, n, image_word(p, SIM_IMAGE), at, IMAGE_AT_MASK);
+    return look_alike(p, SIM_IMAGE, words, at, n);
 }
 
 void sim_image_fill(const struct sim_package *p, uint64_t *words, size_t at, size_t n)
 {
-    fill(words, n, image_word(p, SIM_IMAGE), at, IMAGE_AT_MASK);
+    fill_alike(p, SIM_IMAGE, words, at, n);
 }
 
 size_t sim_packed_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n)
 {
-    return look(words, n, image_word(p, SIM_PACKED), at, IMAGE_AT_MASK);
+    return look_alike(p, SIM_PACKED, words, at, n);
 }
 
 void sim_packed_fill(const struct sim_package *p, uint64_t *words, size_t at, size_t n)
 {
-    fill(words, n, image_word(p, SIM_PACKED), at, IMAGE_AT_MASK);
+    fill_alike(p, SIM_PACKED, words, at, n);
 }
 
 void sim_spend(const struct sim_package *p, uint64_t *words, size_t n)

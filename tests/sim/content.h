@@ -2,7 +2,7 @@
  *
  * All is words of 8 bytes: the tenant, what it is, and more. A word of 0 is cleared memory.
  *
- *   image    of the package `id`, at this place of it
+ *   image    of the package `id`, at this place of it; siblings are alike up to some place
  *   packed   the same, of what it is packed to
  *   spent    where a packed layer lay that has been unpacked
  *   state    of a job, of one step, at this place; no step writes the end of some jobs' states
@@ -19,6 +19,10 @@
 
 enum sim_kind { SIM_IMAGE = 1, SIM_STATE, SIM_WORK, SIM_INPUT, SIM_OUTPUT, SIM_PACKED, SIM_SPENT };
 
+/* So far apart are the ids of siblings: of models that differ from some layer on. What is trained
+ * is a sibling of what it was trained from. */
+#define SIM_SIBLING (1u << 16)
+
 /* What the file graph.json of a simulated package says. */
 struct sim_package {
     char model[32];  /* of the profile */
@@ -27,6 +31,7 @@ struct sim_package {
     uint32_t own_size; /* of the one size that its file leaves open; 0: none is open */
 };
 
+unsigned sim_stem(const struct sim_package *p); /* which its siblings have, too */
 uint64_t sim_word(unsigned tenant, enum sim_kind kind, uint64_t rest);
 unsigned sim_word_tenant(uint64_t word);
 uint64_t sim_mix(uint64_t a, uint64_t b);

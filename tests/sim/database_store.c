@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRAINED_ID 1000 /* as the simulated shunt-import counts up, where it exports (executor.c) */
-
 static int fence(const struct store_fence *f, struct sh_err *err)
 {
     if (strcmp(database.lease.holder, f->holder) == 0 && database.lease.epoch == f->epoch)
@@ -321,7 +319,7 @@ static void add_version(const struct store_write *w, struct database_job *j)
 
         v->source_job = j->id;
         v->content = database__version(w->parent_version)->content;
-        v->content.id += TRAINED_ID;
+        v->content.id += SIM_SIBLING; /* as shunt-import counts up (executor.c) */
         sh_strlcpy(v->package, w->version.package, sizeof(v->package));
         database__changed("model", 0);
         w->out->version_id = j->result_version_id = v->id;

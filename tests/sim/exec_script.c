@@ -649,6 +649,14 @@ static void sched_main(void *arg)
 
 /* ------------------------------------------------------------------ the whole */
 
+/* Some differ from an earlier one from some layer on only. */
+static void be_sibling(struct version *v, const struct version *of, size_t i)
+{
+    v->model = of->model;
+    v->package = of->package;
+    v->package.id = sim_stem(&of->package) + (unsigned)i * SIM_SIBLING;
+}
+
 static void make_versions(const struct sim_profile *p)
 {
     for (size_t i = 0; i < N_VERSIONS; i++) {
@@ -660,6 +668,8 @@ static void make_versions(const struct sim_profile *p)
             (struct sim_package){.tenant = 1 + (unsigned)sim_below(N_TENANTS), .id = (unsigned)i};
         v->package.own_size = i % 4 == 3 ? OWN_SIZE : 0;
         sh_strlcpy(v->package.model, v->model->name, sizeof(v->package.model));
+        if (i && sim_below(2))
+            be_sibling(v, &versions[sim_below(i)], i);
         v->max_batch = v->model->sizes[v->model->n_sizes - 1].batch;
         sim_package_make(script.e->state_dir, &v->package, v->path);
         v->is_asked = sim_below(3) > 0;

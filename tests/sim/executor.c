@@ -200,7 +200,7 @@ static void export_model(void)
     char text[96];
 
     oracle_state_file(option("--state"), true);
-    p.id += 1000;
+    p.id += SIM_SIBLING;
     sim_package_text(&p, text);
     write_file(option("--out"), "", text);
     reply("{\"ok\":true}");

@@ -567,6 +567,7 @@ static void on_turn(struct sim_proc *p)
     check_time(x);
     check_pins(x);
     oracles__check_packed(x);
+    oracles__check_shared(x);
     check_budgets(x);
     check_told(x, sim_proc_host(p));
     if (x->train->job)

@@ -36,6 +36,7 @@ int64_t oracle_job_folder(const char *dir);
 /* oracles_packed.c; after each turn. */
 struct exec;
 void oracles__check_packed(const struct exec *x);
+void oracles__check_shared(const struct exec *x); /* oracles_shared.c */
 
 struct residency;
 struct residency_need;

@@ -38,7 +38,8 @@ static const uint64_t *at_device(const struct exec *x, const struct model *m, ui
     return (const uint64_t *)(const void *)p;
 }
 
-/* Whose words these are, the first of them says; the worker of a run knows it better. */
+/* Whose words these are, one of them says that siblings do not have, if there is one; the worker of
+ * a run knows it better. */
 static struct sim_package package_of(uint64_t word)
 {
     return (struct sim_package){.tenant = sim_word_tenant(word),
@@ -52,13 +53,13 @@ static void look_at_apart(const struct exec *x, const struct model *m)
     const uint64_t *words = (const uint64_t *)(const void *)sim_device_at(
         sim_device_of_mem(x->mem), (size_t)im->first * DEV_BLOCK, m->link_bytes);
     const size_t n = m->link_bytes / sizeof(*words);
+    struct sim_package p;
     size_t i;
 
     PACKED_CHECK(words && m->apart.off == (size_t)im->first * DEV_BLOCK,
                  "version %lld: its packed copy is not where it was put", (long long)m->handle);
-    i = sim_packed_look(&(struct sim_package){.tenant = sim_word_tenant(words[0]),
-                                              .id = (unsigned)(words[0] >> 24 & 0xffffff)},
-                        words, 0, n);
+    p = package_of(words[n - 1]);
+    i = sim_packed_look(&p, words, 0, n);
     PACKED_CHECK(i == n && im->conf.tag == m->tag,
                  "version %lld: word %zu of its packed copy is %016llx", (long long)m->handle, i,
                  (unsigned long long)words[i]);
@@ -85,7 +86,8 @@ static void look_at(const struct exec *x, const struct model *m)
     const size_t n = unpacked / sizeof(uint64_t), n_packed = (m->link_bytes - from) / sizeof(from);
     const uint64_t *words = at_device(x, m, 0, unpacked);
     const uint64_t *packed = at_device(x, m, m->tx.shift + from, m->link_bytes - from);
-    const struct sim_package p = package_of(n ? words[0] : packed[0]);
+    const bool is_partly = !m->apart.is_source && n_packed > 0;
+    const struct sim_package p = package_of(is_partly || !n ? packed[n_packed - 1] : words[n - 1]);
     size_t i = sim_image_look(&p, words, 0, n);
 
     PACKED_CHECK(i == n, "version %lld: word %zu, which counts as unpacked, is %016llx",

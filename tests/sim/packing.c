@@ -13,7 +13,7 @@
 /* Most layers take half of their bytes, some nearly all, a few more. */
 static uint64_t packed_bytes(const struct sim_package *p, uint32_t layer, uint64_t bytes)
 {
-    const uint64_t r = sim_mix(p->id, layer) % 16;
+    const uint64_t r = sim_mix(sim_stem(p), layer) % 16;
     const uint64_t percent = r == 0 ? 100 : r == 1 ? 90 : 40 + 2 * r;
 
     return bytes ? SH_ALIGN_UP(bytes * percent / 100 + HEAD, (uint64_t)PACK_ALIGN) : 0;
@@ -32,5 +32,5 @@ bool sim_packs(const struct sim_package *p, const struct sim_model *m, enum msg_
     range = pack_shift(m->layer_ends, link_ends, m->n_layers) + at;
     if (at * 100 > bytes * 98 || range > bytes + SH_MAX(bytes / MOST_EXCESS, MIN_EXCESS))
         return false;
-    return how == MSG_PACK_ALWAYS || (how == MSG_PACK_GAINS && sim_mix(p->id, bytes) % 4 > 0);
+    return how == MSG_PACK_ALWAYS || (how == MSG_PACK_GAINS && sim_mix(sim_stem(p), bytes) % 4 > 0);
 }

@@ -70,6 +70,10 @@ SHORT(sh_shm_create, *out = (struct sh_shm){.fd = -1},
 SHORT(sh_shm_map, *out = (struct sh_shm){.fd = -1},
       (int fd, size_t bytes, bool writable, struct sh_shm *out, struct sh_err *err),
       (fd, bytes, writable, out, err))
+SHORT(sh_shm_show, (void)0,
+      (const struct sh_shm *m, const struct sh_shm *from, size_t off, size_t bytes,
+       struct sh_err *err),
+      (m, from, off, bytes, err))
 SHORT(sh_wire_send_fds, (void)0,
       (struct sh_wire * w, const struct sh_msg *m, const int *fds, size_t n_fds,
        struct sh_err *err),

@@ -8,6 +8,7 @@
 #include "executor/models/fetch.h"
 #include "executor/models/model_int.h"
 #include "executor/models/seen.h"
+#include "executor/models/share.h"
 #include "executor/models/tier.h"
 #include "tests/unit/sh_test.h"
 
@@ -248,6 +249,8 @@ void store_tell_place(struct model *m) { (void)m; }
 void tier_free(struct model *m) { (void)m; }
 void tier_needs(struct model *m, uint64_t from) { (void)m, (void)from; }
 void tier_tick(struct model *m) { (void)m; }
+void share__tick(struct model *m) { (void)m; }
+void share__forget(struct model *m) { (void)m; }
 void tx_forget(struct tx *t, const void *arg) { (void)t, (void)arg; }
 void tx_image_arrived(struct tx *t, struct tx_image *im) { (void)t, (void)im; }
 bool tx_image_busy(const struct tx_image *im) { (void)im; return false; }

@@ -4,6 +4,7 @@
 #include "common/shm.h"
 #include "tests/unit/sh_test.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -129,6 +130,44 @@ static void a_changed_word_or_the_time_ends_the_wait(void **state)
     sh_shm_fini(&a);
 }
 
+static void a_part_of_one_is_shown_in_another_and_only_read_there(void **state)
+{
+    struct sh_shm a = {.fd = -1}, b = {.fd = -1};
+    struct sh_err err = {0};
+    struct stat st;
+    (void)state;
+
+    assert_ok(sh_shm_create("test", 16384, &a, NULL));
+    assert_ok(sh_shm_create("test", 12288, &b, NULL));
+    memset(a.base, 'a', a.bytes);
+    memset(b.base, 'b', b.bytes);
+    assert_ok(sh_shm_close_to_writes(&a, NULL));
+    assert_fails(sh_shm_show(&a, &b, 8192, 8192, &err), SH_E_BUG, &err, "are not in both");
+    assert_ok_err(sh_shm_show(&a, &b, 4096, 8192, &err), &err);
+    assert_int_equal(((char *)a.base)[4095], 'a');
+    assert_int_equal(((char *)a.base)[4096], 'b');
+    assert_int_equal(((char *)a.base)[12287], 'b');
+    assert_int_equal(((char *)a.base)[12288], 'a');
+    for (size_t at = 0; at < a.bytes; at += 4096) { /* a write would end the process */
+        int end[2];
+
+        assert_int_equal(pipe(end), 0);
+        assert_int_equal(write(end[1], "x", 1), 1);
+        assert_int_equal(read(end[0], (char *)a.base + at, 1), -1);
+        assert_int_equal(errno, EFAULT);
+        close(end[0]);
+        close(end[1]);
+    }
+    ((char *)b.base)[5000] = 'c';
+    sh_shm_clear(&b, 8192, 4096);
+    assert_int_equal(fstat(b.fd, &st), 0);
+    assert_int_equal(st.st_blocks * 512, 8192);
+    sh_shm_fini(&b);
+    assert_int_equal(((char *)a.base)[5000], 'c');
+    assert_int_equal(((char *)a.base)[8192], 0);
+    sh_shm_fini(&a);
+}
+
 /* Ping-pong: each side waits for the other's word. A private futex or a lost wake-up would end in a
  * time-out. */
 static void wake_ups_cross_processes(void **state)
@@ -181,6 +220,7 @@ int main(void)
         cmocka_unit_test(memory_that_could_fault_is_refused_and_the_descriptor_stays_ours),
         cmocka_unit_test(impossible_sizes_are_errors),
         cmocka_unit_test(a_changed_word_or_the_time_ends_the_wait),
+        cmocka_unit_test(a_part_of_one_is_shown_in_another_and_only_read_there),
         cmocka_unit_test(wake_ups_cross_processes),
     };
 

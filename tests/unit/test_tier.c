@@ -9,6 +9,7 @@
 #include "executor/models/host.h"
 #include "executor/models/keep.h"
 #include "executor/models/model_int.h"
+#include "executor/models/share.h"
 #include "executor/models/tables.h"
 #include "executor/models/tier.h"
 #include "tests/unit/sh_test.h"
@@ -19,7 +20,7 @@
 
 /* What the others would say, and what they were told. */
 static struct world {
-    struct model m;
+    struct model m, sibling;
     struct msg_group group; /* m's copies are under way */
     bool has_file, is_unfit, is_full, refuses_disk, maps, is_costly;
     struct disk_task *out[4]; /* what the disk was given, in this order */
@@ -28,7 +29,8 @@ static struct world {
     uint32_t next_piece; /* what the disk reads */
     int read_rc;
     unsigned n_told, n_unloads, n_reports, n_given_up, n_used, n_sent, n_unlocked, n_asked_for_room,
-        n_opened, n_closed;
+        n_opened, n_closed, n_shared_left;
+    bool is_shared_now;
     double ns_per_byte;
 } w;
 
@@ -45,13 +47,15 @@ const struct store_env *store__env(const struct store *s)
 struct model *store_next(struct store *s, const struct model *m)
 {
     (void)s;
-    return m ? NULL : &w.m;
+    if (!m)
+        return &w.m;
+    return m == &w.m && w.sibling.handle ? &w.sibling : NULL;
 }
 
 size_t store_size(const struct store *s)
 {
     (void)s;
-    return 1;
+    return 2;
 }
 
 double *store__disk_ns_per_byte(struct store *s)
@@ -110,6 +114,42 @@ struct kept_about keep_about(const struct model *m, uint32_t batches[static MODE
 {
     (void)batches;
     return (struct kept_about){.image_bytes = m->image_bytes};
+}
+
+/* Siblings are all alike. */
+static uint64_t shared_by(unsigned n, const struct model *m)
+{
+    return n ? m->image.bytes / n : 0;
+}
+
+static unsigned n_sharing(void)
+{
+    return (w.m.image.base != NULL) + (w.sibling.image.base != NULL);
+}
+
+uint64_t share__bytes(const struct model *m)
+{
+    return shared_by(n_sharing(), m);
+}
+
+uint64_t share__free_bytes(const struct leave_image *v, size_t n)
+{
+    unsigned leave = 0;
+
+    for (size_t i = 0; i < n; i++)
+        leave += v[i].leaves;
+    return leave == n_sharing() ? w.m.image.bytes : 0;
+}
+
+bool share__is_at(const struct model *m)
+{
+    return m == &w.m && w.is_shared_now;
+}
+
+void share__leave(struct model *m)
+{
+    assert_non_null(m->image.base);
+    w.n_shared_left++;
 }
 
 bool kept_dir_has(const struct kept_file *f)
@@ -223,7 +263,7 @@ int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err
 void dev_mem_host_unlock(struct dev_mem *m, void *base)
 {
     (void)m;
-    assert_ptr_equal(base, w.m.image.base);
+    assert_true(base == w.m.image.base || base == w.sibling.image.base);
     w.n_unlocked++;
 }
 
@@ -266,6 +306,10 @@ static int tear_down(void **state)
     if (w.m.tier.at != TIER_HOST)
         tier_free(&w.m);
     sh_shm_fini(&w.m.image);
+    if (w.sibling.handle)
+        sh_shm_fini(&w.sibling.image);
+    if (w.sibling.tier.at != TIER_HOST)
+        tier_free(&w.sibling);
     sh_test_dir_remove(*state);
     free(*state);
     return 0;
@@ -301,6 +345,25 @@ static uint64_t lacks(uint64_t from)
 {
     tier_needs(&w.m, from);
     return w.m.tx.lacks;
+}
+
+/* Both count for half of what they share, and the first that leaves frees nothing. */
+static void siblings_leave_until_there_is_room(void **state)
+{
+    (void)state;
+    w.sibling = w.m;
+    w.sibling.handle = 8;
+    assert_ok(sh_shm_create("image", IMAGE, &w.sibling.image, NULL));
+    w.m.last_use_ns = 1; /* the sibling goes first */
+    w.is_shared_now = true;
+    assert_int_equal(tier_room(NULL, LEAVE_ANY, NULL), 0);
+    w.is_shared_now = false;
+    assert_int_equal(tier_room(NULL, LEAVE_ANY, NULL), w.m.image.bytes);
+    assert_int_equal(tier_room(NULL, LEAVE_ANY, &w.m), 0);
+    assert_true(tier_make_room(NULL, IMAGE / 2, LEAVE_ANY, NULL) >= IMAGE / 2);
+    assert_int_equal(w.sibling.tier.at, TIER_DISK);
+    assert_int_equal(w.m.tier.at, TIER_DISK);
+    assert_int_equal(w.n_shared_left, 2);
 }
 
 static void what_the_device_lacks_is_read_first(void **state)
@@ -522,6 +585,7 @@ static void without_a_good_file_it_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(siblings_leave_until_there_is_room),
         TEST(what_the_device_lacks_is_read_first),
         TEST(a_file_that_lies_still_is_mapped_and_only_checked),
         TEST(a_damaged_piece_loses_the_image_once),

@@ -1,0 +1,563 @@
+/* share.c - see share.h, and the states in model_int.h. */
+#include "executor/models/share.h"
+
+#include "common/clock.h"
+#include "common/life.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/units.h"
+#include "executor/files/disk.h"
+#include "executor/models/model_int.h"
+#include "executor/models/tables.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define LEAST_PART 8u /* of an image that is copied, one chunk in so many is the same, or more */
+#define QUIET_NS SH_S(10) /* so long a change waits for a moment without runs */
+#define MOST_RUNS 8u      /* of chunks that are shared: each is a mapping, of 65,530 of a process */
+
+struct trunk {
+    struct trunk *next;
+    uint32_t tag;             /* its tenant */
+    uint32_t n, n_images;     /* chunks; who has some */
+    uint32_t *n_users, *sums; /* OWNED [n]: of a chunk; 0 users: it has no memory */
+    struct sh_shm memory;     /* OWNED */
+};
+
+static void go_share(struct store_share *w, enum share_at to)
+{
+    w->at = (enum share_at)sh_life_step(&SHARE_LIFE, w->at, to, w->model ? w->model->handle : 0);
+}
+
+/* ------------------------------------------------------------------ what is there */
+
+/* Of an image, those that no table lies in. */
+static uint32_t n_whole_chunks(const struct model *m)
+{
+    return (uint32_t)(tx_needed_bytes(&m->tx) / SHARE_CHUNK);
+}
+
+static bool has_chunk(const struct model *m, uint32_t i)
+{
+    return m->share.trunk && m->share.is_there[i];
+}
+
+uint64_t share__bytes(const struct model *m)
+{
+    uint64_t bytes = m->image.bytes;
+
+    for (uint32_t i = 0; m->share.trunk && i < m->share.n; i++) {
+        const uint32_t n = m->share.trunk->n_users[i];
+
+        bytes -= has_chunk(m, i) ? SHARE_CHUNK - (SHARE_CHUNK + n - 1) / n : 0;
+    }
+    return bytes;
+}
+
+static uint64_t without_users(const struct model *m)
+{
+    uint64_t bytes = m->image.bytes;
+
+    for (uint32_t i = 0; m->share.trunk && i < m->share.n; i++)
+        bytes -= has_chunk(m, i) && --m->share.trunk->n_users[i] > 0 ? SHARE_CHUNK : 0;
+    return bytes;
+}
+
+static void with_users(const struct model *m)
+{
+    for (uint32_t i = 0; m->share.trunk && i < m->share.n; i++)
+        m->share.trunk->n_users[i] += has_chunk(m, i);
+}
+
+uint64_t share__free_bytes(const struct leave_image *v, size_t n)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += v[i].leaves ? without_users(v[i].owner) : 0;
+    for (size_t i = 0; i < n; i++)
+        if (v[i].leaves)
+            with_users(v[i].owner);
+    return bytes;
+}
+
+uint64_t share_saved_bytes(struct store *s)
+{
+    uint64_t bytes = 0;
+
+    for (const struct trunk *t = store__share(s)->trunks; t; t = t->next)
+        for (uint32_t i = 0; i < t->n; i++)
+            bytes += t->n_users[i] ? (t->n_users[i] - 1) * (uint64_t)SHARE_CHUNK : 0;
+    return bytes;
+}
+
+/* ------------------------------------------------------------------ trunks */
+
+static void free_trunk(struct trunk *t)
+{
+    if (!t)
+        return;
+    sh_shm_fini(&t->memory);
+    free(t->n_users);
+    free(t->sums);
+    free(t);
+}
+
+static int new_trunk(uint32_t tag, uint32_t n, struct trunk **out, struct sh_err *err)
+{
+    struct trunk *t = calloc(1, sizeof(*t));
+    int rc;
+
+    *out = NULL;
+    if (!t)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate what images share");
+    *t = (struct trunk){.tag = tag, .n = n, .memory = {.fd = -1}};
+    t->n_users = calloc(n, sizeof(*t->n_users));
+    t->sums = calloc(n, sizeof(*t->sums));
+    rc = t->n_users && t->sums ? sh_shm_create("shunt-trunk", n * SHARE_CHUNK, &t->memory, err)
+                               : SH_FAIL(err, SH_E_NOMEM, "could not allocate what images share");
+    if (rc) {
+        free_trunk(t);
+        return rc;
+    }
+    *out = t;
+    return SH_OK;
+}
+
+/* Nobody is being copied to it: what nobody has goes, and perhaps all of it. */
+static void sweep_trunk(struct store_share *w, struct trunk *t)
+{
+    struct trunk **p = &w->trunks;
+
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->n_users[i] == 0)
+            sh_shm_clear(&t->memory, i * SHARE_CHUNK, SHARE_CHUNK);
+    if (t->n_images)
+        return;
+    while (*p != t)
+        p = &(*p)->next;
+    *p = t->next;
+    free_trunk(t);
+}
+
+void share__leave(struct model *m)
+{
+    struct store_share *w = store__share(m->store);
+    struct trunk *t = m->share.trunk;
+
+    if (t) {
+        without_users(m);
+        t->n_images--;
+        m->share.trunk = NULL;
+        if (t != w->trunk)
+            sweep_trunk(w, t);
+    }
+    free(m->share.is_there);
+    m->share.is_there = NULL;
+    m->share.is_compared = false;
+}
+
+void share__forget(struct model *m)
+{
+    if (m->share.sums) /* else it never had anything */
+        share__leave(m);
+    free(m->share.sums);
+    m->share = (struct share){.n = 0};
+}
+
+/* ------------------------------------------------------------------ the present image */
+
+bool share__is_at(const struct model *m)
+{
+    return store__share(m->store)->model == m;
+}
+
+static void forget_image(struct store_share *w)
+{
+    struct trunk *t = w->trunk;
+
+    free(w->sums);
+    free(w->is_there);
+    w->sums = NULL;
+    w->is_there = NULL;
+    w->trunk = NULL;
+    if (t)
+        sweep_trunk(w, t);
+    w->model = NULL;
+}
+
+/* Whatever is under way comes to nothing, or has come to its end. */
+static void end_image(struct store_share *w)
+{
+    go_share(w, SHARE_REST);
+    forget_image(w);
+    sh_shm_fini(&w->memory);
+}
+
+static void give_up_sharing(struct store_share *w, const struct sh_err *why)
+{
+    w->model->share.is_alone = true;
+    SH_WARN("image.share", "version=%" PRId64 " model=%s code=%s msg=\"it shares nothing: %s\"",
+            w->model->handle, w->model->name, sh_rc_name(why->rc), why->msg);
+    end_image(w);
+}
+
+/* On the thread. The old memory may be written to by who made it, the new one is ours alone. */
+static int work_on_chunk(struct disk_task *t, struct sh_err *err)
+{
+    struct share_piece *p = (struct share_piece *)t;
+
+    (void)err;
+    p->is_shared = p->there && (!p->is_taken || memcmp(p->there, p->from, p->bytes) == 0);
+    if (p->is_shared && !p->is_taken)
+        memcpy(p->there, p->from, p->bytes);
+    else if (p->own && !p->is_shared)
+        memcpy(p->own, p->from, p->bytes);
+    if (!p->own || (p->is_shared && !p->is_taken))
+        p->sum = sh_crc32c(0, p->own ? p->there : p->from, p->bytes);
+    return SH_OK;
+}
+
+static void on_chunk(struct disk_task *t);
+
+/* What a queue that is full refuses, the next tick asks for. */
+static void ask_for_chunk(struct store_share *w)
+{
+    const struct model *m = w->model;
+    struct share_piece *p = &w->piece;
+    const size_t off = w->i * SHARE_CHUNK;
+    const struct trunk *in = w->trunk;
+
+    *p = (struct share_piece){.task = {.work = work_on_chunk, .done = on_chunk},
+                              .share = w,
+                              .is_out = true,
+                              .from = (const char *)m->image.base + off,
+                              .bytes = SH_MIN(SHARE_CHUNK, m->image.bytes - off)};
+    if (w->at == SHARE_COPIES)
+        p->own = (char *)w->memory.base + off;
+    if (in && w->i < SH_MIN(w->n, in->n) &&
+        (w->n_runs < MOST_RUNS || (w->i > 0 && w->is_there[w->i - 1]))) {
+        p->there = (char *)in->memory.base + off;
+        p->is_taken = in->n_users[w->i] > 0;
+    }
+    p->is_out = disk_submit(store__env(m->store)->files->disk, &p->task, NULL) == SH_OK;
+}
+
+static int begin_image(struct store_share *w, struct model *m, enum share_at at, struct trunk *t,
+                       struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    w->store = m->store;
+    w->model = m;
+    w->trunk = t;
+    w->n = n_whole_chunks(m);
+    w->i = w->n_runs = 0;
+    w->sums = calloc(w->n + 1, sizeof(*w->sums));
+    w->is_there = calloc(w->n + 1, sizeof(*w->is_there));
+    if (!w->sums || !w->is_there)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate what an image shares");
+    if (!rc && at == SHARE_COPIES)
+        rc = sh_shm_create("shunt-image", m->image.bytes, &w->memory, err);
+    go_share(w, at);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ sums */
+
+static bool may_share(const struct model *m)
+{
+    return m->phase == MODEL_READY && m->handle > 0 && m->has_image && m->tier.at == TIER_HOST &&
+           m->image.fd >= 0 && !m->share.trunk && !m->share.is_alone;
+}
+
+static bool begin_sums(struct store_share *w, struct model *m)
+{
+    struct sh_err err = {0};
+
+    if (!may_share(m) || m->share.sums)
+        return false;
+    m->share.is_alone = n_whole_chunks(m) == 0;
+    if (m->share.is_alone)
+        return false;
+    if (begin_image(w, m, SHARE_SUMS, NULL, &err))
+        give_up_sharing(w, &err);
+    else
+        ask_for_chunk(w);
+    return true;
+}
+
+static void end_sums(struct store_share *w)
+{
+    struct model *m = w->model;
+
+    m->share.sums = w->sums;
+    m->share.n = w->n;
+    w->sums = NULL;
+    end_image(w);
+}
+
+/* users NULL: each place is taken. */
+static uint32_t n_alike(const struct model *m, const uint32_t *sums, const uint32_t *users,
+                        uint32_t n)
+{
+    uint32_t same = 0;
+
+    for (uint32_t i = 0; i < SH_MIN(m->share.n, n); i++)
+        same += m->share.sums[i] == sums[i] && (!users || users[i]);
+    return same * LEAST_PART >= m->share.n ? same : 0;
+}
+
+static struct trunk *best_trunk(const struct store_share *w, const struct model *m)
+{
+    struct trunk *best = NULL;
+    uint32_t most = 0;
+
+    for (struct trunk *t = w->trunks; t; t = t->next) {
+        const uint32_t n = t->tag == m->tag ? n_alike(m, t->sums, t->n_users, t->n) : 0;
+
+        best = n > most ? t : best;
+        most = SH_MAX(most, n);
+    }
+    return best;
+}
+
+static bool has_like(struct store *s, const struct model *m)
+{
+    for (const struct model *o = store_next(s, NULL); o; o = store_next(s, o))
+        if (o != m && o->tag == m->tag && may_share(o) && o->share.sums &&
+            n_alike(m, o->share.sums, NULL, o->share.n))
+            return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------ copies */
+
+static bool begin_copies(struct store_share *w, struct model *m)
+{
+    struct trunk *t;
+    struct sh_err err = {0};
+    int rc = SH_OK;
+
+    if (!may_share(m) || !m->share.sums || m->share.is_compared)
+        return false;
+    m->share.is_compared = true;
+    t = best_trunk(w, m);
+    if (!t && !has_like(m->store, m))
+        return false;
+    if (!t) {
+        rc = new_trunk(m->tag, m->share.n, &t, &err);
+        if (rc)
+            return false; /* the next one like it asks again */
+        t->next = w->trunks;
+        w->trunks = t;
+    }
+    if (begin_image(w, m, SHARE_COPIES, t, &err))
+        give_up_sharing(w, &err);
+    else
+        ask_for_chunk(w);
+    return true;
+}
+
+static void note_chunk(struct store_share *w)
+{
+    const struct share_piece *p = &w->piece;
+
+    if (w->i >= w->n)
+        return;
+    w->is_there[w->i] = p->is_shared;
+    w->n_runs += p->is_shared && (w->i == 0 || !w->is_there[w->i - 1]);
+    if (p->is_shared && !p->is_taken)
+        w->trunk->sums[w->i] = p->sum;
+}
+
+/* Its own part, and that of the trunk in its places. */
+static int show_trunk(struct store_share *w, struct sh_err *err)
+{
+    int rc = sh_shm_close_to_writes(&w->memory, err);
+
+    for (uint32_t i = 0, end; !rc && i < w->n; i = end) {
+        for (end = i + 1; end < w->n && w->is_there[end] == w->is_there[i];)
+            end++;
+        if (w->is_there[i])
+            rc = sh_shm_show(&w->memory, &w->trunk->memory, i * SHARE_CHUNK,
+                             (end - i) * SHARE_CHUNK, err);
+    }
+    return rc;
+}
+
+static void end_copies(struct store_share *w)
+{
+    struct model *m = w->model;
+    struct sh_err err = {0};
+    uint32_t n_same = 0;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < SH_MIN(w->n, w->trunk->n); i++)
+        n_same += w->is_there[i] && w->trunk->n_users[i] > 0;
+    if (n_same == 0 && w->trunk->n_images > 0) /* who had what it has is gone, or sums mislead */
+        rc = SH_FAIL(&err, SH_E_NOTFOUND, "no chunk is what its sum says");
+    if (!rc)
+        rc = show_trunk(w, &err);
+    if (rc) {
+        give_up_sharing(w, &err);
+        return;
+    }
+    go_share(w, SHARE_WAITS);
+    w->since_ns = sh_clock_ns();
+    share__tick(m);
+}
+
+/* A run would wait while pages are locked, as at a load. Some are always under way, perhaps. */
+static bool is_moment(const struct store_share *w)
+{
+    const struct store_users *u = store__users(w->store);
+
+    return u->is_quiet(u->arg) || sh_clock_ns() - w->since_ns > QUIET_NS;
+}
+
+/* Does anybody read it where it is, or is about to? */
+static bool is_copied_from(const struct model *m)
+{
+    return tx_image_busy(&m->tx) || m->rest != MODEL_REST_NONE || m->is_placed || m->is_broken ||
+           (m->tables.n && m->n_users);
+}
+
+static void note_like(struct model *of)
+{
+    for (struct model *m = store_next(of->store, NULL); m; m = store_next(of->store, m))
+        m->share.is_compared &= m->tag != of->tag;
+}
+
+static void begin_next(struct store *s);
+
+static void on_freed(struct disk_task *t)
+{
+    struct store_share *w = ((struct share_piece *)t)->share;
+
+    if (t->err.rc == SH_E_CANCELLED) /* the executor stops */
+        return;
+    end_image(w);
+    begin_next(w->store);
+}
+
+/* On the thread: it takes longer than a run should wait. */
+static int free_memory(struct disk_task *t, struct sh_err *err)
+{
+    (void)err;
+    sh_shm_fini(&((struct share_piece *)t)->share->memory);
+    return SH_OK;
+}
+
+static void free_old(struct store_share *w, const struct sh_shm *old)
+{
+    go_share(w, SHARE_FREES);
+    w->memory = *old;
+    w->piece = (struct share_piece){.task = {.work = free_memory, .done = on_freed}, .share = w};
+    if (disk_submit(store__env(w->store)->files->disk, &w->piece.task, NULL))
+        end_image(w);
+}
+
+static void change_over(struct store_share *w)
+{
+    struct model *m = w->model;
+    struct dev_mem *mem = store__env(m->store)->mem;
+    const struct sh_shm old = m->image;
+    struct sh_err err = {0};
+
+    if (m->is_locked && dev_mem_host_lock(mem, w->memory.base, w->memory.bytes, &err)) {
+        give_up_sharing(w, &err);
+        return;
+    }
+    tables__close(m);
+    if (m->is_locked)
+        dev_mem_host_unlock(mem, old.base);
+    m->image = w->memory;
+    m->tx.host = m->image.base;
+    m->share.trunk = w->trunk;
+    m->share.is_there = w->is_there;
+    w->is_there = NULL;
+    with_users(m);
+    if (w->trunk->n_images++ == 0)
+        note_like(m);
+    tables__open(m, m->image.fd, 0);
+    SH_INFO("image.share", "version=%" PRId64 " model=%s images=%u bytes=%zu saved_bytes=%" PRIu64,
+            m->handle, m->name, m->share.trunk->n_images, m->image.bytes,
+            share_saved_bytes(m->store));
+    forget_image(w);
+    free_old(w, &old);
+}
+
+/* ------------------------------------------------------------------ steps */
+
+static void on_chunk(struct disk_task *t)
+{
+    struct share_piece *p = (struct share_piece *)t;
+    struct store_share *w = p->share;
+
+    p->is_out = false;
+    if (t->err.rc == SH_E_CANCELLED) /* the executor stops */
+        return;
+    if (w->model->phase != MODEL_READY) {
+        end_image(w);
+        return;
+    }
+    if (w->at == SHARE_SUMS)
+        w->sums[w->i] = p->sum;
+    else
+        note_chunk(w);
+    w->i++;
+    if (w->at == SHARE_SUMS && w->i == w->n)
+        end_sums(w);
+    else if (w->at == SHARE_COPIES && w->i * SHARE_CHUNK >= w->model->image.bytes)
+        end_copies(w);
+    else
+        ask_for_chunk(w);
+    begin_next(w->store);
+}
+
+void share__tick(struct model *m)
+{
+    struct store_share *w = store__share(m->store);
+
+    if (w->model != m || w->piece.is_out)
+        return;
+    if (m->phase != MODEL_READY)
+        end_image(w);
+    else if (w->at != SHARE_WAITS)
+        ask_for_chunk(w);
+    else if (!is_copied_from(m) && is_moment(w))
+        change_over(w);
+}
+
+/* All are summed before any are compared. */
+static void begin_next(struct store *s)
+{
+    const struct store_env *env = store__env(s);
+    const struct store_users *u = store__users(s);
+    struct store_share *w = store__share(s);
+
+    if (w->at != SHARE_REST || !env->shares || !env->files->disk || !u->is_quiet(u->arg) ||
+        !HOOK_ASK(env->hooks, maps_images, true)) /* measurements hand images to workers */
+        return;
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        if (begin_sums(w, m))
+            return;
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        if (begin_copies(w, m))
+            return;
+}
+
+void share_second(struct store *s)
+{
+    begin_next(s);
+}
+
+void share__stop(struct store *s)
+{
+    struct store_share *w = store__share(s);
+
+    if (w->at != SHARE_REST)
+        end_image(w);
+}
