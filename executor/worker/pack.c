@@ -12,9 +12,6 @@
 #define LEAST_SAVED 0.02          /* of bytes, and of time; less is not worth it */
 #define GROUP_NS 10000            /* what unpacking a group takes beside its bytes */
 #define AT_ONCE 64u
-/* More of the device's memory than the image itself takes: so much of it, and so many bytes. */
-#define MOST_EXCESS (1.0 / 16)
-#define MIN_EXCESS ((uint64_t)8 << 20)
 
 struct packing {
     const unsigned char *image;
@@ -60,15 +57,6 @@ static void append_tables(const struct packing *k, uint32_t from, uint32_t n_lay
         link_ends[i] = at + k->ends[i] - begin;
 }
 
-/* Is the range in which it is unpacked too long? A large layer far behind makes it so. */
-static bool is_long(const uint64_t *ends, const uint64_t *link_ends, uint32_t n)
-{
-    const uint64_t image = layer_begin(ends, n);
-    const uint64_t range = pack_shift(ends, link_ends, n) + layer_begin(link_ends, n);
-
-    return range > image + SH_MAX((uint64_t)(MOST_EXCESS * (double)image), MIN_EXCESS);
-}
-
 int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
                void (*between)(void *arg), void *arg, struct sh_shm *out, struct sh_err *err)
 {
@@ -95,8 +83,7 @@ int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
         }
     }
     free(k.spans);
-    if (rc || to == 0 || (double)to > (1 - LEAST_SAVED) * (double)layer_begin(k.ends, n_layers) ||
-        is_long(k.ends, link_ends, n_layers)) {
+    if (rc || to == 0 || (double)to > (1 - LEAST_SAVED) * (double)layer_begin(k.ends, n_layers)) {
         sh_shm_fini(out);
         *out = (struct sh_shm){.fd = -1};
         return rc;

@@ -58,9 +58,22 @@ static int advance_bytes(size_t *at, size_t bytes, struct sh_err *err)
 
 /* ------------------------------------------------------------------ image and state */
 
+/* What lies from `from` on is one layer, or several of about the same size. */
+static void end_layer(struct dev_graph *g, uint64_t from, struct plan *p)
+{
+    const uint64_t bytes = p->image_bytes - from;
+    const uint64_t n = SH_MAX((bytes + PLAN_LAYER_MOST - 1) / PLAN_LAYER_MOST, (uint64_t)1);
+
+    for (uint64_t i = 1; i <= n; i++)
+        p->layer_ends[g->n_layers++] =
+            from + SH_MIN(SH_ALIGN_UP(bytes / n * i, (uint64_t)DEV_ALIGN), bytes);
+    p->layer_ends[g->n_layers - 1] = p->image_bytes;
+}
+
 static int place_weights_of(struct dev_graph *g, struct dev_op *op, bool *seen, struct plan *p,
                             struct sh_err *err)
 {
+    const uint64_t from = p->image_bytes;
     bool begins = false;
     int rc = SH_OK;
 
@@ -73,8 +86,8 @@ static int place_weights_of(struct dev_graph *g, struct dev_op *op, bool *seen, 
         g->tensors[t].offset = p->image_bytes;
         rc = advance_bytes(&p->image_bytes, g->tensors[t].bytes, err);
     }
-    if (begins)
-        p->layer_ends[g->n_layers++] = p->image_bytes;
+    if (begins && rc == SH_OK)
+        end_layer(g, from, p);
     op->layer = g->n_layers ? g->n_layers - 1 : 0;
     return rc;
 }
@@ -97,7 +110,7 @@ static int place_table(struct dev_graph *g, uint32_t t, size_t *at, struct plan 
         return rc;
     while (p->image_bytes < p->tables_at + *at || p->n_tables == 0) {
         p->image_bytes = SH_MAX(p->image_bytes, p->tables_at);
-        p->image_bytes = SH_MIN(p->image_bytes + PLAN_TABLE_PIECE, p->tables_at + *at);
+        p->image_bytes = SH_MIN(p->image_bytes + PLAN_LAYER_MOST, p->tables_at + *at);
         p->layer_ends[g->n_layers++] = p->image_bytes;
         p->n_tables++;
     }
@@ -122,14 +135,14 @@ static int place_tables(struct dev_graph *g, bool *seen, struct plan *p, struct 
     return rc;
 }
 
-/* No operation begins two layers, but for those of tables. */
+/* One for each operation, and those that large weights and tables have more. */
 static size_t most_layers(const struct dev_graph *g)
 {
     size_t n = g->n_ops;
 
     for (uint32_t i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i].role == DEV_ROLE_TABLE)
-            n += SH_MIN(g->tensors[i].bytes, PLAN_MAX_BYTES) / PLAN_TABLE_PIECE + 2;
+        if (g->tensors[i].role == DEV_ROLE_TABLE || g->tensors[i].role == DEV_ROLE_WEIGHT)
+            n += SH_MIN(g->tensors[i].bytes, PLAN_MAX_BYTES) / PLAN_LAYER_MOST + 2;
     return n;
 }
 

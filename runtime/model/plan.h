@@ -3,10 +3,10 @@
  * Image      WEIGHTs in order of first use, each at a multiple of DEV_ALIGN. An operation that is
  *            the first to use a weight begins a new layer; op.layer is the last layer begun (0
  *            before the first), so an operation needs exactly the groups with layers up to
- *            op.layer.
- *            TABLEs come last, in order of first use. They make up layers of their own, of
- *            PLAN_TABLE_PIECE at most, for which no operation waits: where they are, a run says
- *            (struct dev_bases). Their offsets count
+ *            op.layer. More than PLAN_LAYER_MOST is several layers, whatever the weights in it: it
+ *            is copied and unpacked in parts.
+ *            TABLEs come last, in order of first use. They make up layers of their own, for which
+ *            no operation waits: where they are, a run says (struct dev_bases). Their offsets count
  *            from the first one, which begins at a multiple of DEV_TABLES_ALIGN in the image; what
  *            lies before that belongs to the layer before.
  * State      STATE tensors in numerical order: first those that operations write, then, from a
@@ -26,7 +26,7 @@
 #include "common/err.h"
 #include "runtime/device/op.h"
 
-#define PLAN_TABLE_PIECE ((uint64_t)8 << 20) /* of a table, that is a layer */
+#define PLAN_LAYER_MOST ((uint64_t)8 << 20) /* bytes; what does not fit takes several layers */
 
 struct plan {
     uint64_t *layer_ends; /* OWNED, plan_fini(): end of layer i in the image */

@@ -70,23 +70,47 @@ static int by_place(const void *a, const void *b)
     return ((const struct pack_span *)a)->off < ((const struct pack_span *)b)->off ? -1 : 1;
 }
 
+/* Cuts what reaches into the next layer; there is room for as many spans more as layers. */
+static void end_spans_with_layers(const struct program *p, const struct pack_span *from, size_t n,
+                                  struct pack_span *to, size_t *n_to)
+{
+    const uint64_t *end = p->plan.layer_ends;
+
+    for (size_t i = 0; i < n; i++) {
+        struct pack_span v = from[i];
+
+        for (; v.off + v.bytes > *end; end++) {
+            if (v.off < *end)
+                to[(*n_to)++] = (struct pack_span){v.off, *end - v.off, v.type};
+            v.bytes -= SH_MAX(*end, v.off) - v.off;
+            v.off = SH_MAX(*end, v.off);
+        }
+        to[(*n_to)++] = v;
+    }
+}
+
 int program_spans(const struct program *p, struct pack_span **out, size_t *n, struct sh_err *err)
 {
-    struct pack_span *v = *out = calloc(p->ir->g.n_tensors + 1u, sizeof(*v));
+    struct pack_span *v = calloc(p->ir->g.n_tensors + 1u, sizeof(*v));
+    size_t n_weights = 0;
 
     *n = 0;
+    *out = calloc((size_t)p->ir->g.n_tensors + p->ir->g.n_layers + 1u, sizeof(**out));
     for (uint32_t i = 0; v && i < p->ir->g.n_tensors; i++) {
         const struct dev_tensor *t = ir_t(p->ir, i);
 
-        if (program__is_weight(p, i))
-            v[(*n)++] =
+        if (program__is_weight(p, i) && t->bytes > 0)
+            v[n_weights++] =
                 (struct pack_span){.off = image_offset(p, i), .bytes = t->bytes, .type = t->stored};
     }
     if (v)
-        qsort(v, *n, sizeof(*v), by_place);
-    for (size_t i = 0; i < *n; i++) /* and the gap behind it */
-        v[i].bytes = (i + 1 < *n ? v[i + 1].off : p->plan.image_bytes) - v[i].off;
-    return v ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the places of weights");
+        qsort(v, n_weights, sizeof(*v), by_place);
+    for (size_t i = 0; i < n_weights; i++) /* and the gap behind it */
+        v[i].bytes = (i + 1 < n_weights ? v[i + 1].off : p->plan.image_bytes) - v[i].off;
+    if (v && *out)
+        end_spans_with_layers(p, v, n_weights, *out, n);
+    free(v);
+    return v && *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the places of weights");
 }
 
 int program_write_state(struct program *p, void *state, struct sh_err *err)

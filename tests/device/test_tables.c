@@ -168,7 +168,7 @@ static void an_index_outside_reads_nothing(void **state)
         struct sh_err err = {0};
 
         ((int64_t *)w.t.plain[w.ix])[4] = BAD[i];
-        assert_fails(run_at(&w, &b, &err), SH_E_INVALID, &err, "outside the table of 100");
+        assert_fails(run_at(&w, &b, &err), SH_E_INVALID, &err, "is outside the table");
     }
     ((int64_t *)w.t.plain[w.ix])[4] = 99;
     assert_ok(run_at(&w, &b, NULL)); /* the device is as good as before */

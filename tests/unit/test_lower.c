@@ -573,6 +573,51 @@ static void layers_begin_where_their_weights_are_first_used(void **state)
     dev_lib_close(l);
 }
 
+/* An operation waits for the last of the layers that its weights take, and no span of numbers that
+ * are packed reaches over the end of a layer. */
+static void large_weights_take_several_layers(void **state)
+{
+    const int64_t wide = 1500, large = 3000; /* 18 MB, and 12 KB before and behind */
+    struct pack_span *spans;
+    struct graph *g = new_graph();
+    struct dev_lib *l;
+    struct dev *d = open_cpu(&l);
+    struct program *p;
+    const uint64_t *ends;
+    uint64_t at = 0;
+    uint32_t y, layer = 0;
+    size_t n;
+
+    (void)state;
+    y = NODE(g, "Mul", "first", input(g, "x", 2, (int64_t[]){-1, large}), param(g, "a", 1, &large));
+    y = NODE(g, "MatMul", "y", y, param(g, "w", 2, (int64_t[]){large, wide}));
+    y = NODE(g, "Add", "sum", NODE(g, "Tanh", "t", y), param(g, "b", 1, &wide));
+    assert_ok(graph_add_output(g, y, NULL));
+    assert_ok(program_infer(d, g, &(struct graph_sizes){.batch = 1}, DEV_FP32, NULL, &p, NULL));
+    ends = program_layer_ends(p);
+    assert_int_equal(program_n_layers(p), 5);
+    assert_int_equal(ends[4], program_image_bytes(p));
+    assert_int_equal(program_layer_begin(p, 0), 0);
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(program_layer_begin(p, i), 1);
+        assert_in_range(ends[i] - ends[i - 1], (6 << 20) - (1 << 18), 6 << 20);
+        assert_int_equal(ends[i] % DEV_ALIGN, 0);
+    }
+    assert_true(program_layer_begin(p, 4) > 1);
+    assert_ok(program_spans(p, &spans, &n, NULL));
+    for (size_t i = 0; i < n; at += spans[i++].bytes) {
+        assert_int_equal(spans[i].off, at);
+        layer += at == ends[layer];
+        assert_true(spans[i].bytes > 0 && at + spans[i].bytes <= ends[layer]);
+    }
+    assert_int_equal(at, program_image_bytes(p));
+    free(spans);
+    program_free(p);
+    graph_free(g);
+    dev_close(d);
+    dev_lib_close(l);
+}
+
 static void every_operator_that_is_accepted_is_lowered(void **state)
 {
     static const char *const OPS[][3] = {
@@ -644,6 +689,7 @@ int main(void)
         cmocka_unit_test(a_row_looked_up_for_each_sample_is_one_weight),
         cmocka_unit_test(an_index_is_checked_where_it_comes_to_its_table_as_it_is),
         cmocka_unit_test(layers_begin_where_their_weights_are_first_used),
+        cmocka_unit_test(large_weights_take_several_layers),
         cmocka_unit_test(every_operator_that_is_accepted_is_lowered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,57 +176,6 @@ static void what_does_not_get_smaller_is_not_packed(void **state)
     free(image);
 }
 
-/* Numbers that are packed to less than half, in layers that end at T.ends. */
-static bool packs(const unsigned char *image)
-{
-    uint64_t link_ends[MANY];
-    struct sh_shm packed;
-    bool is;
-
-    assert_ok(pack_image(NULL, image, link_ends, between, NULL, &packed, NULL));
-    is = packed.base != NULL;
-    sh_shm_fini(&packed);
-    return is;
-}
-
-/* The range in which it is unpacked is longer than it by what its last large layer takes, packed.
- * So much memory of the device is not worth it. */
-static void what_would_need_much_more_memory_is_not_packed(void **state)
-{
-    static const struct {
-        uint32_t n_small, large, behind; /* layers of 4 MiB, and then two, MiB */
-        bool packs;
-    } CASES[] = {{25, 4, 0, true},  /* 1.8 MiB more */
-                 {25, 13, 0, true}, /* 5.9: less than a sixteenth */
-                 {10, 17, 0, true}, /* 7.7: a few MiB */
-                 {36, 22, 0, true}, /* 9.9: less than a sixteenth */
-                 {0, 20, 10, true}, /* 3.5: the one behind it makes up for the rest */
-                 {15, 20, 0, false} /* 9.0 */,
-                 {0, 40, 10, false}};
-    const size_t most = 166 * LAYER;
-    unsigned char *image = malloc(most);
-
-    (void)state;
-    assert_non_null(image);
-    for (size_t i = 0; i < most; i += 4) {
-        const uint32_t v = (uint32_t)i * 2654435761u, x = 0x3c000000u | (v & 0x81ffe000u);
-
-        memcpy(image + i, &x, 4);
-    }
-    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
-        const uint32_t n = CASES[c].n_small;
-
-        begin(n + 2, PACK_32);
-        for (uint32_t i = 0; i < n; i++)
-            T.ends[i] = (i + 1) * 4 * LAYER;
-        T.ends[n] = (n * 4 + CASES[c].large) * LAYER;
-        T.ends[n + 1] = T.ends[n] + CASES[c].behind * LAYER;
-        if (packs(image) != CASES[c].packs)
-            fail_msg("case %zu", c);
-    }
-    free(image);
-}
-
 static void it_is_packed_where_copying_takes_longer_than_computing(void **state)
 {
     const struct msg_wk_model costs = {.copy_ns = 2700, .link_ns = 0.018, .unpack_ns = 0.0008};
@@ -256,7 +205,6 @@ int main(void)
         cmocka_unit_test(tables_are_not_packed),
         cmocka_unit_test(what_was_unpacked_before_a_call_failed_counts),
         cmocka_unit_test(what_does_not_get_smaller_is_not_packed),
-        cmocka_unit_test(what_would_need_much_more_memory_is_not_packed),
         cmocka_unit_test(it_is_packed_where_copying_takes_longer_than_computing),
     };
 

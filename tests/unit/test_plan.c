@@ -390,11 +390,11 @@ static void tables_are_counted_as_weights_are(void **state)
     struct plan p;
 
     (void)state;
-    assert_ok(plan_with_table(300, PLAN_TABLE_PIECE + 1, &p, &err));
+    assert_ok(plan_with_table(300, PLAN_LAYER_MOST + 1, &p, &err));
     assert_int_equal(p.n_tables, 2);
     assert_int_equal(p.tables_at, DEV_TABLES_ALIGN);
     assert_int_equal(p.layer_ends[0], DEV_TABLES_ALIGN);
-    assert_int_equal(p.layer_ends[1], DEV_TABLES_ALIGN + PLAN_TABLE_PIECE);
+    assert_int_equal(p.layer_ends[1], DEV_TABLES_ALIGN + PLAN_LAYER_MOST);
     assert_int_equal(p.image_bytes, p.layer_ends[2]);
     plan_fini(&p);
     assert_ok(plan_with_table(half, half, &p, &err));
