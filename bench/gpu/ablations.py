@@ -2,8 +2,10 @@
 """What each part of a switch is worth: a cold switch beside training, without one of them at a time.
 
 tests/lab/lab.h says what is left out, and what the times include. One executor for each case,
-which goes on to the next ablation at SIGHUP. --svg DIR writes a chart for each model and a table of
-all to DIR (docs/figures).
+which goes on to the next ablation at SIGHUP; another one for weights that are not packed. Then the
+same, where it makes a difference, of a model whose packed copy is on the device (ablation-packed): a
+switch unpacks it and copies nothing. --svg DIR writes a chart for each model and a table of all to
+DIR (docs/figures).
 """
 import os
 import signal
@@ -11,16 +13,21 @@ import statistics
 import sys
 import time
 
+from cold import OPTIONS
 from lab import BATCH, DEVICE, Lab, train_precision
 import part
 import svg
 from rows import failed, row
 
-LABEL = {"none": "Shunt", "fixed-2mb": "groups of 2 MB", "per-layer": "a group per layer",
+LABEL = {"none": "Shunt", "unpacked": "weights not packed", "fixed-2mb": "groups of 2 MB",
+         "per-layer": "a group per layer",
          "one-group": "no pipelining", "ipc": "mapping at each switch",
          "no-daemon": "no memory daemon", "pageable": "not page-locked",
          "one-process": "one process", "two-processes": "two processes",
          "new-process": "new process"}
+COLUMN = {"ablation": "", "ablation-packed": ", packed on the device"}
+# Which leave the way of a model alone whose packed copy is on the device.
+FROM_PACKED = ("none", "fixed-2mb", "per-layer", "one-group", "ipc")
 SLOW = ("one-process", "two-processes", "new-process")
 # The second of two processes has to have loaded the libraries before the request comes.
 SETTLE_S = {"one-process": 0.8, "two-processes": 3, "new-process": 0.8}
@@ -62,23 +69,38 @@ def sample(lab, name, runs):
     return got[warm_up:]
 
 
-def measure(case, names, runs, slow_runs):
+def measure(case, names, args):
+    """The rows of a case. names: what is left out, "none" for nothing."""
+    steps = [n for n in names if n != "unpacked"]
+    yield from measure_steps("ablation", case, steps, args, OPTIONS["cold"])
+    if "unpacked" in names:
+        yield from measure_steps("ablation", case, ["none"], args, OPTIONS["cold-unpacked"], "unpacked")
+    steps = [n for n in steps if n in FROM_PACKED]
+    if steps:
+        yield from measure_steps("ablation-packed", case, steps, args, OPTIONS["from-packed"])
+
+
+def measure_steps(what, case, names, args, options, told=None):
+    """One executor, and what it goes through. told: what the only step of it is called."""
     began, precision = time.monotonic(), case["precision"]
-    with Lab("--debug-cold", "--workers=%d" % WORKERS, "--debug-ablation=" + ",".join(names)) as lab:
+    with Lab("--debug-cold", "--workers=%d" % WORKERS, "--debug-ablation=" + ",".join(names),
+             *options) as lab:
         lab.load(1, case["model"], precision)
         lab.train(1, case["model"], train_precision(precision))
         latency, rate = lab.link()
-        copy_ms = round(1e3 * (latency + lab.image_bytes(1) / rate), 4)
+        copied = 0 if what == "ablation-packed" else lab.d.states[1].link_bytes
+        copy_ms = round(1e3 * (latency + copied / rate), 4) if copied else 0
         print("      ready to measure after %.1f s" % (time.monotonic() - began), file=sys.stderr)
         for name in names:
             try:
                 if name != names[0]:
                     go_on(lab, name)
-                yield row("ablation", by(name), case,
-                          sample(lab, name, slow_runs if name in SLOW else runs),
-                          label=LABEL[name], copy_ms=copy_ms)
+                called = told or name
+                yield row(what, by(called), case,
+                          sample(lab, name, args.slow_runs if name in SLOW else args.runs),
+                          label=LABEL[called], copy_ms=copy_ms)
             except (AssertionError, OSError, EOFError) as e:
-                yield failed("ablation", by(name), case, e)
+                yield failed(what, by(told or name), case, e)
         lab.cancel(1)
     print("      %.1f s" % (time.monotonic() - began), file=sys.stderr)
 
@@ -121,14 +143,17 @@ def main():
     def one(case):
         rows = []
         try:
-            for r in measure(case, names, args.runs, args.slow_runs):
+            for r in measure(case, names, args):
                 rows += [r] if "value" in r else []
                 yield r
         finally:
-            if args.svg and rows and rows[0]["by"] == by("none"):
+            cold = [r for r in rows if r["what"] == "ablation"]
+            if args.svg and cold and cold[0]["by"] == by("none"):
                 os.makedirs(args.svg, exist_ok=True)
-                chart(args.svg, case, rows, args)
-                columns[name_of(case, args)] = {r["by"]: r for r in rows}
+                chart(args.svg, case, cold, args)
+                for what, beside in COLUMN.items():
+                    columns[name_of(case, args) + beside] = {
+                        r["by"]: r for r in rows if r["what"] == what}
                 table(args.svg, names, columns)
     return part.collect(args, "ablation", "shunt", one)
 
