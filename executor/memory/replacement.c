@@ -286,3 +286,8 @@ void residency_set_short(struct residency *r, uint32_t id, bool is_short)
     if (im->held > residency__needs(im))
         residency_forget(r, id, residency__needs(im));
 }
+
+uint32_t residency_first(const struct residency *r, uint32_t id)
+{
+    return r->images[id].first;
+}

@@ -143,6 +143,8 @@ void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* notes
 /* A run uses it. Returns the blocks of all images that runs used since its last one, itself
  * included (LRU's stack distance); RESIDENCY_NEVER: no run used it before. */
 uint32_t residency_distance(struct residency *r, uint32_t id);
+uint32_t residency_first(const struct residency *r,
+                         uint32_t id); /* its first block; it holds some */
 uint32_t residency_held(const struct residency *r, uint32_t id);
 uint32_t residency_blocks(const struct residency *r, uint32_t id); /* that it needs as a whole */
 uint32_t residency_tag(const struct residency *r, uint32_t id);

@@ -162,9 +162,8 @@ static void on_passed(void *arg)
     free(c);
 }
 
-/* Notes what was just enqueued. If that fails the blocks are foreign to everyone: whoever takes
- * them scrubs them, behind it on the lane, and waits for that. */
-static int note_pending(struct space *s, struct arena_range r, struct sh_err *err)
+/* Notes what was just enqueued. */
+static int note_on_lane(struct space *s, struct arena_range r, struct sh_err *err)
 {
     struct pending *p = calloc(1, sizeof(*p));
     int rc;
@@ -176,12 +175,22 @@ static int note_pending(struct space *s, struct arena_range r, struct sh_err *er
         rc = SH_FAIL(err, SH_E_NOMEM, "could not note what the copy lane does");
     }
     if (rc) {
-        arena_set_tag(residency_arena(s->res), r, ARENA_FOREIGN);
         free(p);
         return rc;
     }
     s->pending = p;
     return SH_OK;
+}
+
+/* If it cannot be noted the blocks are foreign to everyone: whoever takes them scrubs them, behind
+ * it on the lane, and waits for that. */
+static int note_pending(struct space *s, struct arena_range r, struct sh_err *err)
+{
+    const int rc = note_on_lane(s, r, err);
+
+    if (rc)
+        arena_set_tag(residency_arena(s->res), r, ARENA_FOREIGN);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ scrubbing */
@@ -373,6 +382,17 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
     }
     residency_touch(s->res, image, sh_clock_ns());
     return SH_OK;
+}
+
+/* Where that cannot be noted, what was copied may be anything by then: whoever fills the place
+ * copies it again, behind it on the lane. */
+bool space_copy(struct space *s, size_t to, uint32_t image, size_t off, size_t bytes)
+{
+    const uint32_t first = residency_first(s->res, image) + (uint32_t)(off / DEV_BLOCK);
+    const struct arena_range r = {first, to_blocks(off % DEV_BLOCK + bytes)};
+
+    return !tx_move(s->tx, to, (size_t)first * DEV_BLOCK + off % DEV_BLOCK, bytes, NULL) &&
+           !note_on_lane(s, r, NULL);
 }
 
 static struct residency_need need_beside(const struct residency *r, uint32_t image, size_t bytes,

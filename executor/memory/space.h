@@ -5,10 +5,11 @@
  * blocks are scrubbed and tails of idle images are evicted, so that there is rarely anything to do
  * on the path of a request.
  *
- * Moves. If an image gets another place, the same lane copies its head there. The CPU waits for
- * that only if the old blocks become memory that a worker writes (must_wait). Readers of the new
- * place wait for the tickets of the image's groups, which all come after the move (tx_load_begin).
- * Other data for either place also goes through this lane, after the move; training waits for its
+ * Moves. If an image gets another place, the same lane copies its head there; likewise the head of
+ * another image that begins with the same bytes (space_copy). The CPU waits for that only if the
+ * old blocks become memory that a worker writes (must_wait). Readers of the new place wait for the
+ * tickets of the image's groups, which all come after the move (tx_load_begin). Other data for
+ * either place also goes through this lane, after the move; training waits for its
  * own ticket there.
  *
  * Belongs to the loop's thread.
@@ -61,6 +62,11 @@ size_t space_offset(const struct space_range *r);                       /* bytes
  * on its way unless it is whole. Fails: SH_E_DEVMEM, or as the device. */
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
                 struct tx_place *out, struct sh_err *err);
+
+/* Bytes of an image that is there are copied to the place of one that has the same [enqueue], which
+ * space_place() has just given, as a head that moves. off: from the first byte of the image. False:
+ * they are not. */
+bool space_copy(struct space *s, size_t to, uint32_t image, size_t off, size_t bytes);
 
 /* How a run's workspace and its image, which each need one piece, find their places. In all ways
  * but the first one something may have been evicted for the workspace when it turns out that the

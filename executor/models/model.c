@@ -10,6 +10,7 @@
 #include "executor/models/packed.h"
 #include "executor/models/seen.h"
 #include "executor/models/share.h"
+#include "executor/models/sibling.h"
 #include "executor/models/tables.h"
 #include "executor/models/tier.h"
 
@@ -478,9 +479,12 @@ int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hi
     m->is_placed = m->at.resident < wanted || m->at.moved;
     if (m->is_placed)
         residency_pin(residency_of(m), m->res);
-    if (goes_apart && apart__place(m, may_evict)) /* else in place, as without it */
-        m->at.resident = 0;                       /* a packed copy has all layers, or is none */
+    goes_apart = goes_apart && apart__place(m, may_evict); /* else in place, as without it */
+    if (goes_apart)
+        m->at.resident = 0; /* a packed copy has all layers, or is none */
     *hit_out = m->at.resident;
+    if (!goes_apart && m->at.resident < wanted)
+        sibling__bring(m, wanted);
     tier_needs(m, m->at.resident);
     return SH_OK;
 }

@@ -55,6 +55,17 @@ uint64_t share__bytes(const struct model *m)
     return bytes;
 }
 
+uint64_t share__alike(const struct model *a, const struct model *b)
+{
+    uint32_t i = 0;
+
+    if (!a->share.trunk || a->share.trunk != b->share.trunk)
+        return 0;
+    while (i < SH_MIN(a->share.n, b->share.n) && has_chunk(a, i) && has_chunk(b, i))
+        i++;
+    return i * (uint64_t)SHARE_CHUNK;
+}
+
 static uint64_t without_users(const struct model *m)
 {
     uint64_t bytes = m->image.bytes;

@@ -36,6 +36,8 @@ uint64_t share_saved_bytes(struct store *s); /* that would be held more often ot
 uint64_t share__bytes(const struct model *m); /* that count as its image's */
 /* Memory that becomes free if those of these that are to leave do so together. */
 uint64_t share__free_bytes(const struct leave_image *v, size_t n);
+/* So many of the first bytes in host memory are the trunk's in both. */
+uint64_t share__alike(const struct model *a, const struct model *b);
 bool share__is_at(const struct model *m); /* it is being summed or copied: it cannot go */
 void share__tick(struct model *m);
 void share__leave(struct model *m);  /* before its memory goes */

@@ -23,6 +23,8 @@ OFF = "--share-images=false"
 SAVED = 'shunt_shared_image_bytes{executor="e0"}'
 IMAGES = 'shunt_model_host_bytes{executor="e0",kind="images"}'
 WIDE, DEEP, CLASSES = 512, 8, 16
+LINK = 'shunt_copied_bytes_total{executor="e0",direction="h2d",purpose="weights"}'
+MOVED = 'shunt_copied_bytes_total{executor="e0",direction="d2d",purpose="weights"}'
 CHUNK, BODY, HEAD = 2 * MIB, 4 * WIDE * WIDE * DEEP, 4 * WIDE * CLASSES
 ROWS, TABLE = 4096, 4 * 4096 * WIDE
 
@@ -143,6 +145,29 @@ class Share(Case):
         self.shares(d, 2 * (BODY // CHUNK))
         for head in (0, 1, 2, 1, 0):
             self.assertEqual(self.answer(d, 1 + head), want[head])
+
+    def test_a_cold_run_takes_from_a_sibling_what_it_has_on_the_device(self):
+        """Only the head goes over the link, and nothing comes from another tenant's image."""
+        want = self.want(range(3))
+        for more in ((), ("--pack-images=on",)):
+            d = self.driver("--kept-bytes=0", *more)
+            for head in want:
+                self.version(d, 1 + head, head)
+            self.version(d, 9, 0, tenant="u")
+            d.wait(lambda: d.metrics().get(SAVED, 0) > 0, WAIT_S, "what is shared")
+            d.rest(3)
+            self.assertEqual(self.answer(d, 1), want[0])
+            before, moved = d.metrics()[LINK], d.metrics().get(MOVED, 0)
+            self.assertEqual(self.answer(d, 2), want[1])
+            self.assertEqual(self.answer(d, 3), want[2])
+            if not more:
+                self.assertLess(d.metrics()[LINK] - before, BODY // 4)
+                self.assertGreater(d.metrics()[MOVED] - moved, 3 * BODY // 2)
+            before, moved = d.metrics()[LINK], d.metrics().get(MOVED, 0)
+            self.assertEqual(self.answer(d, 9, tenant="u"), want[0])
+            self.assertGreater(d.metrics()[LINK] - before, BODY // 2)
+            self.assertEqual(d.metrics().get(MOVED, 0), moved)
+            d.stop()
 
     def test_another_tenant_with_the_same_file_shares_nothing(self):
         want = self.want(range(2))

@@ -87,11 +87,12 @@ static uint64_t image_word(const struct sim_package *p, enum sim_kind kind)
     return sim_word(p->tenant, kind, (uint64_t)p->id << 24);
 }
 
-/* Siblings have so much of it in common, packed or not. */
-static size_t n_alike(const struct sim_package *p, size_t at, size_t n)
+/* Siblings have so much of it in common. No layer that they have so packed is longer than it
+ * (packing.c). */
+static size_t n_alike(const struct sim_package *p, enum sim_kind kind, size_t at, size_t n)
 {
-    const uint64_t chunks = 4 + sim_mix(p->tenant, sim_stem(p)) % 32;
-    const size_t alike = (size_t)chunks * ALIKE_WORDS;
+    const uint64_t chunks = 5 * (1 + sim_mix(p->tenant, sim_stem(p)) % 10);
+    const size_t alike = (size_t)(kind == SIM_PACKED ? chunks * 2 / 5 : chunks) * ALIKE_WORDS;
 
     return at < alike ? SH_MIN(n, alike - at) : 0;
 }
@@ -106,7 +107,7 @@ static uint64_t stem_word(const struct sim_package *p, enum sim_kind kind)
 static size_t look_alike(const struct sim_package *p, enum sim_kind kind, const uint64_t *words,
                          size_t at, size_t n)
 {
-    const size_t head = n_alike(p, at, n);
+    const size_t head = n_alike(p, kind, at, n);
     const size_t i = look(words, head, stem_word(p, kind), at, IMAGE_AT_MASK);
 
     if (i < head)
@@ -117,7 +118,7 @@ static size_t look_alike(const struct sim_package *p, enum sim_kind kind, const 
 static void fill_alike(const struct sim_package *p, enum sim_kind kind, uint64_t *words, size_t at,
                        size_t n)
 {
-    const size_t head = n_alike(p, at, n);
+    const size_t head = n_alike(p, kind, at, n);
 
     fill(words, head, stem_word(p, kind), at, IMAGE_AT_MASK);
     fill(words + head, n - head, image_word(p, kind), at + head, IMAGE_AT_MASK);

@@ -9,6 +9,7 @@
 #include "executor/models/model_int.h"
 #include "executor/models/seen.h"
 #include "executor/models/share.h"
+#include "executor/models/sibling.h"
 #include "executor/models/tier.h"
 #include "tests/unit/sh_test.h"
 
@@ -251,6 +252,7 @@ void tier_needs(struct model *m, uint64_t from) { (void)m, (void)from; }
 void tier_tick(struct model *m) { (void)m; }
 void share__tick(struct model *m) { (void)m; }
 void share__forget(struct model *m) { (void)m; }
+void sibling__bring(struct model *m, uint64_t wanted) { (void)m, (void)wanted; }
 void tx_forget(struct tx *t, const void *arg) { (void)t, (void)arg; }
 void tx_image_arrived(struct tx *t, struct tx_image *im) { (void)t, (void)im; }
 bool tx_image_busy(const struct tx_image *im) { (void)im; return false; }

@@ -237,6 +237,35 @@ static void what_a_head_leaves_is_not_used_before_it_was_read(void **state)
     assert_int_equal(byte_at(r, at.off), 0xA5);
 }
 
+static void what_a_sibling_gives_is_not_used_before_it_was_read(void **state)
+{
+    struct rig *r = *state;
+    struct tx_place at = place(r);
+    struct space_range a;
+
+    assert_ok(load(r, &at));
+    pass(r);
+    hold_lane(r);
+    refuses_marks = true; /* it counts as not copied, and the image stays what it is */
+    assert_false(space_copy(r->space, 4 * DEV_BLOCK, r->image, 0, DEV_BLOCK));
+    refuses_marks = false;
+    assert_ok(residency_check(space_residency(r->space), NULL));
+    assert_int_equal(residency_held(space_residency(r->space), r->image), 4);
+    assert_true(space_is_settled(r->space, 0, N_BLOCKS * DEV_BLOCK));
+    assert_true(space_copy(r->space, 4 * DEV_BLOCK + 7, r->image, DEV_BLOCK + 9, DEV_BLOCK));
+    residency_truncate(space_residency(r->space), r->image, 0);
+    assert_true(space_is_settled(r->space, 0, DEV_BLOCK));
+    assert_false(space_is_settled(r->space, 2 * DEV_BLOCK, DEV_BLOCK)); /* its last bytes */
+    a = take(r, N_BLOCKS, MINE);
+    assert_true(a.must_wait);
+    pass(r);
+    assert_true(space_is_clean(r->space, &a));
+    assert_int_equal(byte_at(r, 4 * DEV_BLOCK + 7), 0xA5);
+    assert_int_equal(byte_at(r, 5 * DEV_BLOCK + 6), 0xA5);
+    assert_int_equal(byte_at(r, 5 * DEV_BLOCK + 7), 0);
+    space_give(r->space, &a, MINE);
+}
+
 static void a_move_that_cannot_be_noted_leaves_blocks_that_are_scrubbed_behind_it(void **state)
 {
     struct rig *r = *state;
@@ -368,6 +397,7 @@ int main(void)
         T(a_head_that_moves_has_a_ticket_that_comes_after_it),
         T(an_image_that_only_moves_is_one_group_with_a_ticket),
         T(what_a_head_leaves_is_not_used_before_it_was_read),
+        T(what_a_sibling_gives_is_not_used_before_it_was_read),
         T(a_move_that_cannot_be_noted_leaves_blocks_that_are_scrubbed_behind_it),
         T(a_scrub_on_its_way_outlives_whom_it_was_for),
         T(the_first_of_two_scrubs_does_not_end_the_wait),
