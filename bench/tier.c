@@ -111,7 +111,7 @@ static void keep_packed(struct world *w, struct model *m)
     m->has_packed = residency_place(w->r, m->packed, true, &p, NULL) == SH_OK;
     residency_unpin(w->r, m->full);
     if (m->has_packed)
-        residency_back(w->r, m->full, m->packed, UNPACK_NS / (LINK_NS * PACKED) * PACKED);
+        residency_back(w->r, m->full, m->packed, UNPACK_NS / LINK_NS);
     else
         residency_remove(w->r, m->packed);
 }

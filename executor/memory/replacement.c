@@ -111,13 +111,36 @@ void replacement__use(struct residency *r, uint32_t id)
     replacement__insert(r, id);
 }
 
-/* What it stands behind can go instead, which costs less and is larger. */
-static bool has_front(const struct residency *r, const struct image *im, uint32_t spare)
+/* NULL: it is no copy of another one. */
+static const struct image *front_of(const struct residency *r, const struct image *im)
 {
-    const struct image *front = im->backs == RESIDENCY_NO_IMAGE ? NULL : &r->images[im->backs];
+    return im->backs == RESIDENCY_NO_IMAGE ? NULL : &r->images[im->backs];
+}
 
-    return front && front->held && !front->is_candidate && !front->pins && !front->is_sticky &&
-           im->backs != spare;
+/* Of an image with a copy behind it: of no use without that. */
+static bool needs_copy(const struct image *front)
+{
+    return front->is_packed || front->held < residency__needs(front);
+}
+
+static bool is_kept(const struct image *im, bool is_spare)
+{
+    return im->pins || im->is_sticky || is_spare;
+}
+
+bool replacement__stays(const struct residency *r, uint32_t id, uint32_t spare)
+{
+    const struct image *im = &r->images[id], *front = front_of(r, im);
+
+    return is_kept(im, id == spare) ||
+           (front && needs_copy(front) && is_kept(front, im->backs == spare));
+}
+
+bool replacement__has_front(const struct residency *r, uint32_t id, uint32_t spare)
+{
+    const struct image *im = &r->images[id], *front = front_of(r, im);
+
+    return front && front->held && !front->is_candidate && !is_kept(front, im->backs == spare);
 }
 
 bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool only_over)
@@ -128,8 +151,8 @@ bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool o
     *at = im->next;
     if (hand_moves(r))
         r->hand = im->next;
-    if (im->pins || im->is_sticky || id == spare || im->is_candidate || has_front(r, im, spare) ||
-        (only_over && !r->tenants[im->conf.tag].is_over))
+    if (replacement__stays(r, id, spare) || im->is_candidate ||
+        replacement__has_front(r, id, spare) || (only_over && !r->tenants[im->conf.tag].is_over))
         return false;
     if (hand_moves(r) && im->use) {
         im->use = false;
@@ -181,7 +204,7 @@ void replacement__set_floors(struct residency *r, bool behind)
         struct image *im = &r->images[id];
         struct tenant *t = &r->tenants[im->conf.tag];
 
-        if ((im->backs != RESIDENCY_NO_IMAGE && r->images[im->backs].held > 0) != behind)
+        if ((front_of(r, im) && !needs_copy(front_of(r, im))) != behind)
             continue;
         im->floor = SH_MIN(t->kept, im->held);
         t->kept -= im->floor;
@@ -198,7 +221,7 @@ static bool may_leave(const struct residency *r, uint32_t id, uint32_t spare, bo
 {
     const struct image *im = &r->images[id];
 
-    return im->in_ring && !im->pins && !im->is_sticky && id != spare && !im->is_candidate &&
+    return im->in_ring && !replacement__stays(r, id, spare) && !im->is_candidate &&
            (!only_over || r->tenants[im->conf.tag].is_over);
 }
 
@@ -211,8 +234,9 @@ static double greatest_age(const struct residency *r, uint32_t spare)
     return -1;
 }
 
-/* By demand that falls with age: what is lost with a backed image, over its bytes, is its worth
- * over its age, and with another one 1 over its. */
+/* By demand that falls with age: what is lost with a byte of a backed image is its worth over its
+ * age, and with one of another 1 over its. That is so of packed copies; an image that comes packed
+ * is cheaper by the bytes which that saves, but where there are copies few are without one. */
 bool replacement__backed_first(struct residency *r, uint32_t *at, uint32_t spare, bool only_over)
 {
     const double most = greatest_age(r, spare);

@@ -389,7 +389,7 @@ static bool may_cut_own(const struct residency *r, const struct want *w, uint32_
 {
     const struct image *im = &r->images[id];
 
-    return im->conf.tag == w->tag && !im->pins && !im->is_sticky && id != w->self && id != w->spare;
+    return im->conf.tag == w->tag && id != w->self && !replacement__stays(r, id, w->spare);
 }
 
 /* So many blocks of its images must go before the tenant may have n more. */
@@ -627,7 +627,7 @@ static int find_place(struct residency *r, const struct want *w, uint32_t n, uin
     return rc ? rc : make_image_room(r, w, at_out, evicted_out, err);
 }
 
-/* What is neither pinned, nor sticky, nor this image. */
+/* What may give way for this image. */
 static uint32_t evict_others(struct residency *r, uint32_t id)
 {
     uint32_t evicted = 0;
@@ -635,7 +635,7 @@ static uint32_t evict_others(struct residency *r, uint32_t id)
     for (uint32_t i = 0; i < r->n_images; i++) {
         const struct image *im = &r->images[i];
 
-        if (!im->is_used || i == id || im->pins || im->is_sticky)
+        if (!im->is_used || replacement__stays(r, i, id))
             continue;
         evicted += im->held;
         residency_truncate(r, i, 0);
@@ -755,8 +755,8 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
             at = im->next;
             if (r->conf.policy == RESIDENCY_CLOCK)
                 r->hand = at;
-            if (im->pins || im->is_sticky || now_ns - im->last_use_ns < min_idle_ns ||
-                (im->is_costly && pass < 2))
+            if (replacement__stays(r, id, NONE) || replacement__has_front(r, id, NONE) ||
+                now_ns - im->last_use_ns < min_idle_ns || (im->is_costly && pass < 2))
                 continue;
             im->use = false;
             evicted += trim_one(r, id, pass == 0 ? keep_of(r, im) : 0, want_free - free_now);

@@ -17,7 +17,8 @@
  * A second image may hold the same as another one, packed (residency_back). What it stands behind
  * costs less to lose, so that goes before others: unless it was used so much later that, by its
  * worth, it is wanted again at a higher cost (replacement__backed_first). A packed one is of use
- * only as a whole, and leaves so.
+ * only as a whole, and leaves so. Where an image that has to stay is only there packed, so does
+ * that; where it is unpacked, its copy goes as others do.
  *
  * Tenants have quotas, which cover images and ranges with the tenant's tag. Others cannot take
  * `min`: the most recently used images are kept for it, packed copies of what is there last. `max`
@@ -112,15 +113,17 @@ void residency_pin(struct residency *r, uint32_t id);   /* nests */
 void residency_unpin(struct residency *r, uint32_t id); /* the last one: without spare blocks */
 uint32_t residency_pins(const struct residency *r, uint32_t id);
 void residency_unpin_all(struct residency *r); /* of a clone: to ask what would be */
-/* No policy chooses a sticky image, whatever part of it is held. Unlike a pinned image it
- * need not be whole, and residency_truncate() still cuts it. */
+/* No policy chooses a sticky image, whatever part of it is held, nor the copy behind it which it
+ * is to be unpacked from. Unlike a pinned image it need not be whole, and residency_truncate()
+ * still cuts it. */
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky);
 bool residency_is_sticky(const struct residency *r, uint32_t id);
 /* A part of it lies there packed: it is of use only as a whole, and has not written all of its
  * blocks, so those that leave it become ARENA_FOREIGN. */
 void residency_set_packed(struct residency *r, uint32_t id, bool is_packed);
-/* As long as image `by` is whole, losing the image costs so much of what it costs otherwise: worth,
- * above 0 and below 1. by: RESIDENCY_NO_IMAGE: none holds the same. */
+/* As long as image `by` is whole, a byte of the image takes so much of the time to be there again
+ * that a byte takes which comes over the link: worth, above 0 and below 1. by: RESIDENCY_NO_IMAGE:
+ * none holds the same. */
 void residency_back(struct residency *r, uint32_t id, uint32_t by, double worth);
 /* Blocks that the images which were used of late need, and this one. */
 uint64_t residency_demand(const struct residency *r, uint32_t id, int64_t now_ns);

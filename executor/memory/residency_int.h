@@ -65,7 +65,12 @@ void replacement__use(struct residency *r, uint32_t id);
  * only_over: of tenants that hold more than their share. */
 bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool only_over);
 
-/* By what is kept of each tenant: of images, or of copies that stand behind one that is there. */
+/* It may not give way: it is pinned, sticky or spared, or stands behind an image that is, which is
+ * not whole and unpacked without it. */
+bool replacement__stays(const struct residency *r, uint32_t id, uint32_t spare);
+/* What it stands behind can go instead, which costs less and is larger. */
+bool replacement__has_front(const struct residency *r, uint32_t id, uint32_t spare);
+/* By what is kept of each tenant: of images, or of copies that stand behind a whole one (behind). */
 void replacement__set_floors(struct residency *r, bool behind);
 bool replacement__is_backed(const struct residency *r, const struct image *im);
 /* The next image that goes before others because it is backed, and has become a candidate: the

@@ -3,7 +3,8 @@
  *   NONE -> COMING    the image is copied, and there is more of use than fits     [apart__place]
  *   COMING -> WHOLE   it has come                                               [apart__arrived]
  *   COMING -> NONE    it has not, and will not                     [apart__arrived, apart__lose]
- *   WHOLE -> NONE     others have its blocks, or the model goes       [apart__look, apart__lose]
+ *   WHOLE -> NONE     others have its blocks, the model goes, or it is pinned and unpacked
+ *                                                      [apart__look, apart__lose, apart__second]
  *
  * It is an image of residency.h by itself, which leaves as a whole. While it comes, and while a
  * worker unpacks from it, it is pinned. */
@@ -14,7 +15,7 @@
 #include "common/mem.h"
 #include "executor/models/model_int.h"
 
-#define MOST_WORTH 0.5 /* of what a copy takes, unpacking may take: else two places are no gain */
+#define MOST_SHARE 0.5 /* of the time of a copy, for unpacking: else two places are no gain */
 
 static struct residency *device_images(const struct model *m)
 {
@@ -37,10 +38,18 @@ bool model_is_apart(const struct model *m)
     return m->apart.at == APART_WHOLE && has_all_blocks(m);
 }
 
-/* What is lost when it has to be unpacked again, over what is lost when it has to be copied. */
-static double worth_of(const struct model *m)
+static double link_ns_per_byte(const struct model *m)
 {
-    return m->tx.unpack_ns_per_byte / tx_beta_ns(store__env(m->store)->tx);
+    return tx_beta_ns(store__env(m->store)->tx);
+}
+
+/* The next run waits for the one or for the other: what a copy brings is unpacked while the rest
+ * comes, but for a few layers. */
+static bool is_unpacked_quickly(const struct model *m)
+{
+    const double unpack_ns = (double)m->image_bytes * m->tx.unpack_ns_per_byte;
+
+    return unpack_ns < MOST_SHARE * (double)m->link_bytes * link_ns_per_byte(m);
 }
 
 bool apart__is_wanted(const struct model *m)
@@ -48,7 +57,7 @@ bool apart__is_wanted(const struct model *m)
     const struct store_env *env = store__env(m->store);
 
     return env->keep_packed_percent < APART_NEVER && m->link_ends && m->handle > 0 &&
-           !m->apart.has_res && m->tables.n == 0 && worth_of(m) < MOST_WORTH &&
+           !m->apart.has_res && !m->is_pinned && m->tables.n == 0 && is_unpacked_quickly(m) &&
            residency_demand(device_images(m), m->res, sh_clock_ns()) * 100 >
                (uint64_t)arena_blocks(residency_arena(device_images(m))) * env->keep_packed_percent;
 }
@@ -73,6 +82,8 @@ bool apart__place(struct model *m, bool may_evict)
         .is_whole = true};
     struct tx_place at;
 
+    if (!may_evict && !space_has_spare(store__env(m->store)->space, m->link_bytes))
+        return false; /* what is kept free for runs stays so */
     if (residency_add(device_images(m), &im, &m->apart.res, NULL))
         return false;
     m->apart.has_res = true;
@@ -95,7 +106,8 @@ void apart__arrived(struct model *m, bool is_lost)
     residency_unpin(device_images(m), m->apart.res);
     apart_go(m, is_lost ? APART_NONE : APART_WHOLE);
     if (!is_lost)
-        residency_back(device_images(m), m->res, m->apart.res, worth_of(m));
+        residency_back(device_images(m), m->res, m->apart.res,
+                       m->tx.unpack_ns_per_byte / link_ns_per_byte(m));
     give_back(m);
 }
 
@@ -127,12 +139,13 @@ bool model_waits_for_place(const struct model *m)
            !space_is_settled(store__env(m->store)->space, m->at.off, m->image_bytes);
 }
 
-void model_hold_apart(struct model *m)
+bool model_hold_apart(struct model *m)
 {
-    if (m->apart.is_source && m->apart.has_res) {
-        residency_pin(device_images(m), m->apart.res);
-        m->apart.n_held++;
-    }
+    if (!m->apart.is_source || !m->apart.has_res)
+        return false;
+    residency_pin(device_images(m), m->apart.res);
+    m->apart.n_held++;
+    return true;
 }
 
 void model_let_apart_go(struct model *m)
@@ -150,6 +163,13 @@ bool model_yield_apart(struct model *m)
         return false;
     apart__lose(m);
     return true;
+}
+
+void apart__second(struct model *m)
+{
+    if (m->is_pinned && m->apart.at == APART_WHOLE && !m->apart.is_source && !m->apart.n_held &&
+        model_resident_bytes(m) == m->image_bytes)
+        apart__lose(m);
 }
 
 uint64_t store_apart_bytes(struct store *s)

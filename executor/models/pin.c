@@ -42,7 +42,7 @@ bool store_yield_pins(struct store *s)
         if (!m->has_image || !residency_is_sticky(store_residency(s), m->res))
             continue;
         residency_stick(store_residency(s), m->res, false);
-        had |= model_resident_bytes(m) > 0;
+        had |= model_resident_bytes(m) > 0 || model_is_apart(m);
     }
     if (had)
         SH_WARN("model.unpinned", "msg=\"pinned models and what gpu_memory_min_bytes keeps gave up "
@@ -146,8 +146,10 @@ void store_second(struct store *s)
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (is_idle && m->is_pinned && m->phase == MODEL_READY && m->has_image)
             bring_back(m);
-    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
         tables__second(m);
+        apart__second(m);
+    }
     for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
         n += tell_model_place(s, m, false);
     update_pin_metrics(s);

@@ -39,8 +39,7 @@ static int take_memory_way(struct run *r, enum space_way way, struct sh_err *err
         return rc;
     }
     residency_pin(space_residency(r->sw->env.space), r->model->res);
-    r->has_apart = r->model->apart.is_source;
-    model_hold_apart(r->model);
+    r->has_apart = model_hold_apart(r->model);
     model_unkeep(r->model, INT64_MAX); /* kept for this run: training may have it after that */
     store_note_use(r->model, r->shape);
     r->has_pin = true;

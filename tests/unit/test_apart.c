@@ -125,7 +125,7 @@ static void take_all_else(struct arena_range *out)
 {
     const uint32_t n = arena_count(residency_arena(device_images()), ARENA_FREE);
     const struct residency_need need = {
-        .n_blocks = n + 1, .tag = 2, .kind = ARENA_WORK, .spare = m.res};
+        .n_blocks = n + 1, .tag = 2, .kind = ARENA_WORK, .spare = RESIDENCY_NO_IMAGE};
     uint32_t evicted;
 
     assert_ok(residency_alloc(device_images(), &need, out, &evicted, NULL));
@@ -139,15 +139,20 @@ static void it_is_wanted_where_images_have_no_room(void **state)
     assert_false(apart__is_wanted(&m));
     store.env.keep_packed_percent = 49;
     assert_true(apart__is_wanted(&m));
-    m.tx.unpack_ns_per_byte = tx_beta_ns(rig.tx);
-    assert_false(apart__is_wanted(&m)); /* a copy would be as fast */
-    m.tx.unpack_ns_per_byte = 0;
+    m.tx.unpack_ns_per_byte = 0.26 * tx_beta_ns(rig.tx);
+    assert_false(apart__is_wanted(&m)); /* of two bytes for each that is copied: 0.52 of its time */
+    m.tx.unpack_ns_per_byte = 0.24 * tx_beta_ns(rig.tx);
+    assert_true(apart__is_wanted(&m));
     store.env.keep_packed_percent = APART_NEVER;
     assert_false(apart__is_wanted(&m));
     store.env.keep_packed_percent = 0;
     m.handle = -7; /* of an evaluation */
     assert_false(apart__is_wanted(&m));
     m.handle = 7;
+    m.is_pinned = true; /* it stays where it is unpacked */
+    assert_false(apart__is_wanted(&m));
+    m.is_pinned = false;
+    assert_true(apart__is_wanted(&m));
     bring();
     assert_false(apart__is_wanted(&m));
 }
@@ -235,7 +240,7 @@ static void what_was_damaged_on_the_device_is_copied_again(void **state)
     residency_truncate(device_images(), m.res, 0);
     place_full();
     packed__take_apart(&m);
-    model_hold_apart(&m);
+    assert_true(model_hold_apart(&m));
     model_on_unpacked(&m, &damaged, true);
     model_let_apart_go(&m);
     assert_int_equal(n_lost, 0);
@@ -263,9 +268,10 @@ static void it_makes_room_for_its_own_image(void **state)
 static void nobody_takes_it_from_who_unpacks(void **state)
 {
     (void)state;
+    assert_false(model_hold_apart(&m));
     bring();
     apart__arrived(&m, false);
-    model_hold_apart(&m);
+    assert_true(model_hold_apart(&m));
     residency_forget(device_images(), m.apart.res, 0);
     assert_true(model_is_apart(&m));
     apart__lose(&m); /* the version goes */
@@ -274,6 +280,53 @@ static void nobody_takes_it_from_who_unpacks(void **state)
     model_let_apart_go(&m);
     assert_true(!m.apart.has_res && is_taken(8));
     model_let_apart_go(&m);
+}
+
+/* Weights that come ahead of a run: there is room, but it is not theirs. */
+static void a_copy_that_may_wait_leaves_what_is_kept_free_for_runs(void **state)
+{
+    (void)state;
+    space_idle(rig.s, 0, 50);
+    place_full();
+    assert_false(apart__place(&m, false)); /* 8 blocks are free */
+    assert_true(!m.apart.has_res && is_taken(8));
+    space_idle(rig.s, 0, 25);
+    assert_true(apart__place(&m, false));
+    assert_true(is_taken(12));
+}
+
+static void a_pinned_image_that_is_unpacked_needs_none(void **state)
+{
+    (void)state;
+    bring();
+    m.is_pinned = true;
+    apart__second(&m);
+    assert_int_equal(m.apart.at, APART_COMING);
+    apart__arrived(&m, false);
+    assert_true(model_hold_apart(&m));
+    apart__second(&m);
+    model_on_unpacked(&m, &(struct msg_wk_run_done){.unpacked = 1, .packed = MSG_PACKED_KNOWN},
+                      true);
+    apart__second(&m);
+    model_let_apart_go(&m);
+    apart__second(&m);
+    assert_true(model_is_apart(&m)); /* a part of it is unpacked from there */
+    residency_truncate(device_images(), m.res, 0);
+    apart__second(&m);
+    assert_true(model_is_apart(&m)); /* the image is nowhere else */
+    place_full();
+    packed__take_apart(&m);
+    apart__second(&m);
+    assert_true(model_is_apart(&m));
+    model_on_unpacked(&m, &(struct msg_wk_run_done){.unpacked = N, .packed = MSG_PACKED_KNOWN},
+                      true);
+    m.is_pinned = false;
+    apart__second(&m);
+    assert_true(model_is_apart(&m));
+    m.is_pinned = true;
+    assert_true(residency_held(device_images(), m.res) == 8);
+    apart__second(&m);
+    assert_true(m.apart.at == APART_NONE && !m.apart.has_res && is_taken(8));
 }
 
 int main(void)
@@ -288,6 +341,8 @@ int main(void)
         T(what_was_damaged_on_the_device_is_copied_again),
         T(it_makes_room_for_its_own_image),
         T(nobody_takes_it_from_who_unpacks),
+        T(a_copy_that_may_wait_leaves_what_is_kept_free_for_runs),
+        T(a_pinned_image_that_is_unpacked_needs_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,6 +175,154 @@ static void a_minimum_keeps_images_before_their_copies(void **state)
     assert_int_equal(residency_held(r, twice[1]), 0);
 }
 
+/* Of 4 blocks, for which there is no room; true: it has found some. */
+static bool place_more(void)
+{
+    const struct residency_image im = {.n_blocks = 4, .keep_blocks = 4, .tag = 1};
+    struct residency_place p;
+    uint32_t id = 0;
+    bool found;
+
+    assert_ok(residency_add(r, &im, &id, NULL));
+    found = residency_place(r, id, true, &p, NULL) == SH_OK;
+    residency_remove(r, id);
+    return found;
+}
+
+/* A copy, its image and free blocks of which none alone is enough; *other: a pinned image. */
+static void fill(uint32_t twice[2], uint32_t *other)
+{
+    *other = add(9, false);
+    place_twice(twice, 0.9, 1000);
+    assert_ok(place(*other, 1000));
+    residency_pin(r, *other);
+}
+
+/* By the clock it would be the copy's turn as soon. */
+static void a_copy_goes_behind_what_it_stands_behind(void **state)
+{
+    uint32_t twice[2], other = add(11, false);
+    struct residency_place p;
+
+    (void)state;
+    place_twice(twice, 0.9, 1000);
+    residency_touch(r, twice[0], 1001); /* too late to go before all others */
+    assert_ok(place(other, 0));
+    residency_pin(r, other);
+    assert_ok(residency_place(r, add(2, false), true, &p, NULL));
+    assert_int_equal(residency_held(r, twice[0]), 0);
+    assert_int_equal(residency_held(r, twice[1]), 3);
+}
+
+enum why { NOT, STICKY, PINNED, SPARED, N_WHY };
+
+static bool alloc_beside(uint32_t spare)
+{
+    const struct residency_need need = {
+        .n_blocks = 4, .tag = 1, .kind = ARENA_WORK, .spare = spare};
+    struct arena_range range;
+    uint32_t evicted;
+
+    if (residency_alloc(r, &need, &range, &evicted, NULL))
+        return false;
+    residency_release(r, &range, 1);
+    return true;
+}
+
+static bool makes_room(enum why why, const uint32_t twice[2])
+{
+    residency_stick(r, twice[0], why == STICKY);
+    if (why == PINNED)
+        residency_pin(r, twice[0]);
+    return why == SPARED ? alloc_beside(twice[0]) : place_more();
+}
+
+/* Unpacked, the image needs it no more: it is what can go. */
+static void a_copy_goes_where_its_image_stays_unpacked(void **state)
+{
+    for (enum why why = NOT; why < N_WHY; why++) {
+        uint32_t twice[2], other;
+
+        if (why > NOT) {
+            end(state);
+            begin(state);
+        }
+        fill(twice, &other);
+        assert_true(makes_room(why, twice));
+        assert_int_equal(residency_held(r, twice[0]), why == NOT ? 0 : 6);
+        assert_int_equal(residency_held(r, twice[1]), why == NOT ? 3 : 0);
+    }
+}
+
+/* Only packed, it would be nothing without. */
+static void a_copy_stays_with_an_image_that_is_only_there_packed(void **state)
+{
+    for (enum why why = STICKY; why < N_WHY; why++) {
+        uint32_t twice[2], other;
+
+        if (why > STICKY) {
+            end(state);
+            begin(state);
+        }
+        fill(twice, &other);
+        residency_set_packed(r, twice[0], true);
+        assert_false(makes_room(why, twice));
+        if (why != SPARED)
+            assert_int_equal(residency_trim(r, 20, 5000, 0), 0);
+        assert_int_equal(residency_held(r, twice[0]), 6);
+        assert_int_equal(residency_held(r, twice[1]), 3);
+    }
+}
+
+static void a_copy_of_a_sticky_image_that_is_not_there_stays(void **state)
+{
+    uint32_t twice[2], other, more = add(6, false);
+
+    (void)state;
+    fill(twice, &other);
+    residency_stick(r, twice[0], true);
+    residency_truncate(r, twice[0], 0);
+    assert_ok(place(more, 1000));
+    residency_pin(r, more);
+    assert_false(place_more());
+    assert_int_equal(residency_trim(r, 20, 5000, 0), 0);
+    assert_ok(residency_set_quota(r, 1, &(struct residency_quota){0, 18, 1}, NULL));
+    assert_false(place_more());
+    assert_int_equal(residency_held(r, twice[1]), 3);
+    residency_clear_quotas(r);
+    residency_stick(r, twice[0], false); /* it gave up its place for a while */
+    assert_true(place_more());
+    assert_int_equal(residency_held(r, twice[1]), 0);
+}
+
+static void in_the_background_too_a_copy_goes_last(void **state)
+{
+    uint32_t twice[2];
+
+    (void)state;
+    place_twice(twice, 0.9, 1000);
+    residency_touch(r, twice[0], 9000); /* it is used, and so is its copy */
+    assert_int_equal(residency_trim(r, 20, 10000, 5000), 0);
+    assert_int_equal(residency_trim(r, 20, 20000, 5000), 9);
+}
+
+/* Else the min would keep an image without what it is to be unpacked from. */
+static void a_minimum_keeps_the_copy_of_what_is_still_packed(void **state)
+{
+    const struct residency_image theirs = {.n_blocks = 14, .keep_blocks = 14, .tag = 2};
+    uint32_t twice[2], id;
+    struct residency_place p;
+
+    (void)state;
+    assert_ok(residency_set_quota(r, 1, &(struct residency_quota){3, RESIDENCY_NO_MAX, 1}, NULL));
+    place_twice(twice, 0.05, 2000);
+    residency_set_packed(r, twice[0], true);
+    residency_touch(r, twice[1], 2001);
+    assert_ok(residency_add(r, &theirs, &id, NULL));
+    assert_ok(residency_place(r, id, true, &p, NULL));
+    assert_int_equal(residency_held(r, twice[1]), 3);
+}
+
 static void demand_is_of_what_was_used_of_late(void **state)
 {
     const int64_t now = 2 * RESIDENCY_RECENT_NS;
@@ -200,6 +348,12 @@ int main(void)
         T(a_minimum_keeps_a_packed_copy_as_a_whole),
         T(a_max_is_for_images_before_copies),
         T(a_minimum_keeps_images_before_their_copies),
+        T(a_copy_goes_behind_what_it_stands_behind),
+        T(a_copy_goes_where_its_image_stays_unpacked),
+        T(a_copy_stays_with_an_image_that_is_only_there_packed),
+        T(a_copy_of_a_sticky_image_that_is_not_there_stays),
+        T(in_the_background_too_a_copy_goes_last),
+        T(a_minimum_keeps_the_copy_of_what_is_still_packed),
         T(demand_is_of_what_was_used_of_late),
     };
 

@@ -53,9 +53,10 @@ bool model_yield_apart(struct model *m)
     return false;
 }
 
-void model_hold_apart(struct model *m)
+bool model_hold_apart(struct model *m)
 {
     assert_false(m->apart.is_source);
+    return false;
 }
 
 bool store_unkeep_all(struct store *s)

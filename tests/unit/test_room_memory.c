@@ -47,9 +47,10 @@ bool model_yield_apart(struct model *m)
     return had;
 }
 
-void model_hold_apart(struct model *m)
+bool model_hold_apart(struct model *m)
 {
     assert_false(m->apart.is_source);
+    return false;
 }
 
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns)
