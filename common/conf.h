@@ -36,9 +36,11 @@ struct sh_conf_opt {
     const char *help; /* including the unit */
 };
 
-#define SH_OPT_INT(st, field, name, def, min, max, flags, help)             \
-    {                                                                       \
-        SH_CONF_INT, offsetof(st, field), name, #def, min, max, flags, help \
+#define SH_CONF_TEXT(number) SH_CONF_TEXT_(number) /* also of one that has a name */
+#define SH_CONF_TEXT_(number) #number
+#define SH_OPT_INT(st, field, name, def, min, max, flags, help)                          \
+    {                                                                                    \
+        SH_CONF_INT, offsetof(st, field), name, SH_CONF_TEXT(def), min, max, flags, help \
     }
 #define SH_OPT_F64(st, field, name, def, min, max, flags, help)             \
     {                                                                       \

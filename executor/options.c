@@ -1,6 +1,7 @@
 /* options.c - the options of shunt-executor. */
 #include "common/mem.h"
 #include "executor/exec.h"
+#include "executor/models/apart_state.h"
 #include "executor/pool/pool.h"
 
 static const struct sh_conf_opt OPTIONS[] = {
@@ -52,10 +53,12 @@ static const struct sh_conf_opt OPTIONS[] = {
         struct exec_conf, pack_images, "pack-images", "auto", 0,
         "keep weights packed in host memory, without loss, and unpack them on the device: "
         "on, off, or auto = where a run for which all of them are copied ends sooner (cuda)"),
-    SH_OPT_INT(struct exec_conf, keep_packed_percent, "keep-packed-percent", 1000, 0, 1000, 0,
-               "where images that were used within ten minutes take more than so much of the "
-               "device's memory, packed ones stay there packed as well, so that what is unpacked "
-               "gives way first and comes back without the link; 1000 = none do"),
+    SH_OPT_INT(
+        struct exec_conf, keep_packed_percent, "keep-packed-percent", APART_NEVER, 0, APART_NEVER,
+        0,
+        "where images that were used within ten minutes take more than so much of the "
+        "device's memory, packed ones stay there packed as well, so that what is unpacked "
+        "gives way first and comes back without the link; " SH_CONF_TEXT(APART_NEVER) " = none do"),
     SH_OPT_STR(
         struct exec_conf, tables_in_place, "tables-in-place", "off", 0,
         "read the rows of large embedding tables in host memory when a run does not find the table "

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define APART_NEVER 1000u /* store_env.keep_packed_percent */
+#define APART_NEVER 1000 /* store_env.keep_packed_percent, --keep-packed-percent */
 
 enum model_apart { APART_NONE, APART_COMING, APART_WHOLE, APART_N_STATES };
 struct apart { /* zeroed: there is none */
