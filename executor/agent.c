@@ -113,6 +113,7 @@ static void on_up(struct sh_wire *w, void *arg)
     residency_clear_quotas(space_residency(x->space)); /* it tells those that count now */
     host_clear_quotas(x->store);
     exec_state(a, true);
+    store_told_nothing(x->store);
     for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
         if (o->phase != MODEL_GOING)
             model_report(o);
@@ -120,7 +121,6 @@ static void on_up(struct sh_wire *w, void *arg)
         if (o->is_served)
             model_report(o);
     outcomes_send(&x->report.outcomes, &x->report.uplink);
-    store_told_nothing(x->store);
     train_report_all(x->train);
     batch_report_all(x->batch);
     m = (struct sh_msg){.type = MSG_EXEC_SYNCED};

@@ -41,7 +41,7 @@ static enum msg_model_phase phase_of(const struct model *m, enum msg_model_phase
     return m->phase == MODEL_READY && !m->is_served ? unserved : PHASE[m->phase];
 }
 
-static void report_version(const struct model *m)
+static void report_version(struct model *m)
 {
     struct msg_profile profile[MAX_PROFILE] = {{0}};
     struct sh_msg msg = {.type = MSG_MODEL_STATE};
@@ -59,7 +59,7 @@ static void report_version(const struct model *m)
         .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
         .image_bytes = m->image_bytes,
         .link_bytes = m->has_image ? tx_needed_bytes(&m->tx) : m->link_bytes,
-        .resident_bytes = model_told_bytes(m),
+        .resident_bytes = store_say_place(m, NULL),
         .profile = {profile, n * sizeof(profile[0])},
         .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0,
         .step = step.step,
@@ -90,7 +90,7 @@ void shape_report(const struct model *m)
     uplink_send(store__env(m->store)->up, &msg);
 }
 
-void model_report(const struct model *m)
+void model_report(struct model *m)
 {
     if (m->base == m)
         report_version(m);

@@ -82,6 +82,15 @@ static uint64_t linkless_bytes(const struct model *m)
     return model_is_apart(m) ? m->image_bytes : model_told_bytes(m);
 }
 
+uint64_t store_say_place(struct model *m, int64_t *unpack_ns)
+{
+    m->told.device_bytes = linkless_bytes(m);
+    m->told.unpack_ns = unpack_ns ? model_unpack_ns(m) : 0;
+    if (unpack_ns)
+        *unpack_ns = m->told.unpack_ns;
+    return m->told.device_bytes;
+}
+
 /* True: a message went out. */
 static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
 {

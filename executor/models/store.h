@@ -196,7 +196,7 @@ int store_load_internal(struct store *s, const struct msg_model_load *m, struct 
                         struct sh_err *err);
 struct model *store_find(struct store *s, int64_t handle); /* BORROWED; NULL if there is none */
 /* Sends MODEL_STATE. */
-void model_report(const struct model *m);
+void model_report(struct model *m);
 void shape_report(const struct model *m); /* for a version: of the sizes that it is compiled for */
 size_t store_size(const struct store *s); /* versions and shapes */
 struct model *store_next(struct store *s, const struct model *m); /* m NULL: the first */
@@ -231,6 +231,10 @@ void store_second(struct store *s);
 /* Tells the scheduler at once: of this image, changed or not; of all images that lost blocks. */
 void store_tell_place(struct model *m);
 void store_tell_evicted(struct store *s);
+/* For another message that says where the image is, as MODEL_PLACE does: its device_bytes. From
+ * then on the scheduler is told of what differs from that. unpack_ns NULL: the message has no place
+ * for it, and the scheduler takes nothing for packed. */
+uint64_t store_say_place(struct model *m, int64_t *unpack_ns);
 void store_tell_waits(struct store *s, const struct waits *w); /* what has changed of them */
 uint64_t store_n_served_changes(struct store *s);              /* so often a wait began anew */
 void store_told_nothing(struct store *s); /* the scheduler is new and knows nothing */

@@ -414,11 +414,11 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
         .total_ns = res.total_ns,
         .copy_ns = res.copy_ns,
         .compute_ns = r->spent_ns + res.compute_ns,
-        .resident_bytes = model_told_bytes(r->model),
         .busy_ns = done ? done->end_ns - done->start_ns : 0,
         .copied_bytes =
             res.copy_ns && !r->is_from_disk ? model_link_bytes(r->model, r->hit_bytes) : 0,
         .cold = r->is_cold};
+    m.u.run_done.resident_bytes = store_say_place(r->model, &m.u.run_done.unpack_ns);
     uplink_send(&r->sw->env.report->uplink, &m);
 }
 

@@ -396,19 +396,24 @@ static int admit_run(struct switcher *sw, struct run *r, struct sh_err *err)
 
 /* A refused run has no model perhaps, so it is not a run yet for run__report. Takes r; NULL: there
  * was no memory for it. */
-static void refuse_run(struct switcher *sw, struct run *r, uint64_t id, const struct sh_err *why)
+static void refuse_run(struct switcher *sw, struct run *r, const struct msg_run *of,
+                       const struct sh_err *why)
 {
-    struct sh_msg m = {.type = MSG_RUN_DONE};
+    struct sh_msg m = {.type = MSG_RUN_DONE,
+                       .u.run_done = {.run_id = of->run_id, .rc = why->rc, .msg = why->msg}};
+    struct model *version = store_find(sw->env.store, of->version_id);
     struct run_part left;
 
-    SH_WARN("run.refused", "run=%" PRIu64 " code=%s msg=\"%s\"", id, sh_rc_name(why->rc), why->msg);
+    SH_WARN("run.refused", "run=%" PRIu64 " code=%s msg=\"%s\"", of->run_id, sh_rc_name(why->rc),
+            why->msg);
     for (size_t i = 0; r && i < r->n_parts; i++)
         refuse_part(sw, &r->parts[i], r->batch, why);
-    while (parts__take(&sw->loose, id, &left)) {
+    while (parts__take(&sw->loose, of->run_id, &left)) {
         refuse_part(sw, &left, 0, why);
         run__free_part(&left);
     }
-    m.u.run_done = (struct msg_run_done){.run_id = id, .rc = why->rc, .msg = why->msg};
+    if (version)
+        m.u.run_done.resident_bytes = store_say_place(version, &m.u.run_done.unpack_ns);
     uplink_send(&sw->env.report->uplink, &m);
     run__free(r);
 }
@@ -437,7 +442,7 @@ void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh
 {
     struct sh_err err = {0};
 
-    refuse_run(sw, new_run(sw, m, &err), m->run_id, why);
+    refuse_run(sw, new_run(sw, m, &err), m, why);
 }
 
 void switch_on_run(struct switcher *sw, const struct msg_run *m)
@@ -454,7 +459,7 @@ void switch_on_run(struct switcher *sw, const struct msg_run *m)
             admit_run(sw, r, &err);
     }
     if (err.rc) {
-        refuse_run(sw, r, m->run_id, &err);
+        refuse_run(sw, r, m, &err);
         return;
     }
     append_run(sw, r);

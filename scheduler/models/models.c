@@ -539,7 +539,7 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
             return;
     models_hold(m, e->index, msg->device_bytes);
     on->is_on_disk = msg->disk_bytes > 0;
-    on->unpack_ns = SH_MIN(SH_MAX(msg->unpack_ns, 0), SH_DAYS(1));
+    models_set_unpacking(m, e, msg->unpack_ns);
     on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, SH_DAYS(1)) : 0;
     if (e->ahead.version_id != m->version_id)
         e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);

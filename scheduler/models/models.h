@@ -186,6 +186,7 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns);
 void models_expect_ahead(struct model *m, struct exec *e, int64_t now_ns);
 /* How long a run that is sent now unpacks what e has packed; 0 behind another one of m. */
 int64_t models_unpack_ns(const struct model *m, const struct exec *e);
+void models_set_unpacking(struct model *m, const struct exec *e, int64_t ns); /* as e says */
 /* Were some of its weights there before the rest was asked for? */
 bool models_had_some(const struct model_on *on, int64_t now_ns);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */

@@ -61,6 +61,11 @@ int64_t models_copy_ns(const struct model *m, const struct exec *e)
                               share * models_disk_ns(m, e));
 }
 
+void models_set_unpacking(struct model *m, const struct exec *e, int64_t ns)
+{
+    m->on[e->index].unpack_ns = SH_MIN(SH_MAX(ns, 0), SH_DAYS(1));
+}
+
 int64_t models_unpack_ns(const struct model *m, const struct exec *e)
 {
     const int64_t ns = m->on[e->index].unpack_ns;

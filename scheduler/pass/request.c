@@ -781,8 +781,7 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
     e->done_ns = now;
     models_hold(run->model, e->index, m->resident_bytes);
     run->model->on[e->index].arrives_ns = 0;
-    if (m->rc == SH_OK)
-        run->model->on[e->index].unpack_ns = 0;
+    models_set_unpacking(run->model, e, m->unpack_ns);
     requests__charge(s, run, requests__span(SH_MAX(m->compute_ns, m->copy_ns)));
     e->busy_ns[0] += requests__span(SH_MAX(m->compute_ns, m->copy_ns));
     for (size_t i = 0; i < run->n_parts; i++) {

@@ -40,6 +40,7 @@ class Driver:
         self.epoch, self.next_id = 1, 1
         self.options = options
         self.states, self.jobs, self.results, self.done = {}, {}, {}, {}
+        self.version_of = {}  # of each run
         self.checkpoints, self.saved = [], []
         self.used, self.stores = {}, True  # batches of usage by (source, number); they are answered
         self.history, self.places, self.stopping = [], {}, False
@@ -156,6 +157,9 @@ class Driver:
             self.results[m.rid] = m
         elif m.type == "RUN_DONE":
             self.done[m.run_id] = m
+            place = self.places.get(self.version_of.get(m.run_id))
+            if place:  # as the scheduler takes it
+                place.device_bytes, place.unpack_ns = m.resident_bytes, m.unpack_ns
         elif m.type == "DATA_CHUNK":
             self.slab[m.off:m.off + len(m.bytes)] = m.bytes
         elif m.type == "USAGE":
@@ -246,6 +250,7 @@ class Driver:
                                 tenant=tenants.get(nth, ""), batch=batch, in_spans=ins, out_spans=out)
             if self.tcp:
                 self.data.send("DATA_END", rid=rid)
+        self.version_of[run_id] = version
         self.scheduler.send("RUN", epoch=self.epoch, run_id=run_id, version_id=version, tenant=tenant,
                             batch=batch * len(each), n_parts=len(each), budget_ns=int(budget_s * 1e9),
                             sizes=b"")

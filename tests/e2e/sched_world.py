@@ -123,7 +123,7 @@ class Exec(Peer):
 
     def done(self, run, rc=0, ns=4000000):
         self.send("RUN_DONE", run_id=run.run_id, rc=rc, msg="", total_ns=5000000, copy_ns=0,
-                  compute_ns=4000000, resident_bytes=1 << 20, busy_ns=ns, copied_bytes=0, cold=0)
+                  compute_ns=4000000, resident_bytes=1 << 20, busy_ns=ns, copied_bytes=0, cold=0, unpack_ns=0)
 
 
     def used(self, number, *rows, source="a1"):

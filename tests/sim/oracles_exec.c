@@ -599,6 +599,18 @@ bool oracle_exec_is_through(const struct sim_proc *executor, uint64_t api_id, ui
     return !has;
 }
 
+bool oracle_exec_has_said(const struct sim_proc *executor, int64_t version_id,
+                          uint64_t device_bytes, int64_t unpack_ns)
+{
+    const struct sim_exec *e = sim_exec_of(executor);
+    const struct exec *x = e ? sim_exec_running(e) : NULL;
+    const struct model *m = x ? store_next(x->store, NULL) : NULL;
+
+    while (m && m->handle != version_id)
+        m = store_next(x->store, m);
+    return !m || (m->told.device_bytes == device_bytes && m->told.unpack_ns == unpack_ns);
+}
+
 /* ------------------------------------------------------------------ files */
 
 /* A final state has all weights. A checkpoint has t0, t1 and t2, and those of t3 and t4 that steps

@@ -28,6 +28,10 @@ void oracles_exec_told_nothing(void); /* another connection: what was told count
 /* A real executor, which has answered this part of a run, or never had it. */
 bool oracle_exec_is_through(const struct sim_proc *executor, uint64_t api_id, uint64_t rid);
 
+/* What the scheduler takes for true of a version's image is what this executor has said last. */
+bool oracle_exec_has_said(const struct sim_proc *executor, int64_t version_id,
+                          uint64_t device_bytes, int64_t unpack_ns);
+
 /* A file of a job's state, whole and of one step, which is returned; final: of weights alone. */
 int64_t oracle_state_file(const char *path, bool is_final);
 /* The newest checkpoint in a job's folder; -1: none. Looks at all of them. */

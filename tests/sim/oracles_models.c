@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/units.h"
 #include "scheduler/models/homes.h"
+#include "tests/sim/oracles_exec.h"
 #include "tests/sim/oracles_sched_int.h"
 
 #include <inttypes.h>
@@ -9,7 +10,28 @@
 
 #define UNLOAD_NS SH_S(3)     /* a version that no executor has any more */
 #define HOMELESS_NS SH_S(6)   /* all its homes are away: the grace period, and a look */
+#define SAID_NS SH_S(2)       /* what an executor tells once a second */
+#define EXECS 1000            /* more than there are */
 #define TRY_AGAIN_NS SH_S(20) /* one that failed for now */
+
+/* Where nothing of it is under way, an image is there for the leader as its executor said last. */
+static void look_at_image(const struct sched *s, const struct model *m, size_t e)
+{
+    const struct exec *x = s->execs.items[e];
+    const struct sim_proc *p = oracles__proc(x->info.name);
+    const struct model_on *on = &m->on[e];
+    bool is_under_way = x->ahead.version_id == m->version_id;
+
+    for (const struct run *r = x->runs; r; r = r->next)
+        is_under_way |= r->model == m;
+    if (is_under_way || on->phase != MODEL_ON_READY || !p || sim_proc_is_paused(p) ||
+        !sim_net_is_well(sim_proc_host(oracles__proc(s->conf->name)), sim_proc_host(p)) ||
+        oracle_exec_has_said(p, m->version_id, on->resident_bytes, on->unpack_ns))
+        return;
+    oracles__against("said", m->version_id * EXECS + (int64_t)e, SAID_NS,
+                     "an image is elsewhere, or packed, for the leader, and its executor has said "
+                     "otherwise");
+}
 
 /* What the leader has to do soon about a version, by what it knows itself. */
 static void look_at_version(const struct sched *s, const struct model *m)
@@ -26,6 +48,8 @@ static void look_at_version(const struct sched *s, const struct model *m)
         is_somewhere |= on->phase != MODEL_ON_ABSENT;
         has_home |= homes_has(m, e);
         could_take |= on->phase == MODEL_ON_ABSENT;
+        if (oracles__world()->n_fakes == 0)
+            look_at_image(s, m, i);
     }
     if (m->state == MODEL_UNLOADING && !is_somewhere)
         oracles__against("unloaded", id, UNLOAD_NS, "no executor has a version that is unloading");

@@ -174,7 +174,7 @@ static void count_requests(const struct sched *s)
     }
 }
 
-static const struct sim_proc *proc_named(const char *name)
+const struct sim_proc *oracles__proc(const char *name)
 {
     for (unsigned i = 0; i < cluster_n_procs(); i++)
         if (cluster_proc(i) && strcmp(sim_proc_name(cluster_proc(i)), name) == 0)
@@ -184,7 +184,7 @@ static const struct sim_proc *proc_named(const char *name)
 
 static unsigned host_of(const char *name)
 {
-    const struct sim_proc *p = proc_named(name);
+    const struct sim_proc *p = oracles__proc(name);
 
     return p ? sim_proc_host(p) : 0;
 }
@@ -224,7 +224,7 @@ static void look_at_ended(const struct sched *s)
     for (size_t i = 0; i < s->requests.n; i++) {
         const struct request *r = s->requests.items[i];
         const struct sim_proc *api = r->api ? sim_api_ended(r->api_id, r->rid) : NULL;
-        const struct sim_proc *e = r->exec ? proc_named(r->exec->info.name) : NULL;
+        const struct sim_proc *e = r->exec ? oracles__proc(r->exec->info.name) : NULL;
 
         if (api && e && !r->cancelled && r->state != REQUEST_LOST && !sim_proc_is_paused(api) &&
             !sim_proc_is_paused(e) && sim_net_is_well(host, sim_proc_host(api)) &&

@@ -11,6 +11,7 @@ const struct oracles_world *oracles__world(void);
 /* That could act: NULL, there is none, or it is stopped. */
 const struct sched *oracles__leader(void);
 const struct tenant *oracles__tenant(const struct sched *s, int64_t id); /* NULL: not known */
+const struct sim_proc *oracles__proc(const char *name);                  /* NULL: there is none */
 /* Seen at each look for as long as it lasts: breaks `rule` when that is longer than most_ns. */
 void oracles__against(const char *rule, int64_t id, int64_t most_ns, const char *what);
 

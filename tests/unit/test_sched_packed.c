@@ -19,8 +19,18 @@ static void is_packed(struct peer *p, int64_t unpack_ns)
                                               .unpack_ns = unpack_ns}});
 }
 
-/* Until a run has unpacked it: what is said meanwhile is older than the run's end. */
-static void what_is_packed_is_foreseen_until_a_run_has_unpacked_it(void **state)
+/* It says what is packed at its end, however it has ended. */
+static void ends(uint64_t run, int rc, int64_t unpack_ns)
+{
+    say(&x, &(struct sh_msg){.type = MSG_RUN_DONE,
+                             .u.run_done = {.run_id = run,
+                                            .rc = rc,
+                                            .resident_bytes = version(1)->image_bytes,
+                                            .unpack_ns = unpack_ns}});
+}
+
+/* Until a run has ended: what is said meanwhile is older than that. */
+static void what_is_packed_is_foreseen_until_a_run_has_ended(void **state)
 {
     struct model *m;
     const struct exec *e;
@@ -44,19 +54,27 @@ static void what_is_packed_is_foreseen_until_a_run_has_unpacked_it(void **state)
     run = run_sent(&x);
     assert_int_equal(e->runs->kind, PREDICT_PACKED);
     assert_int_equal(models_unpack_ns(m, e), 0); /* that one does it */
-    is_packed(&x, SH_MS(3));
-    run_done(&x, run, SH_E_UNAVAILABLE);
-    assert_int_equal(models_unpack_ns(m, e), SH_MS(3));
+    is_packed(&x, SH_MS(9));
+    ends(run, SH_E_UNAVAILABLE, SH_MS(2));
+    assert_int_equal(models_unpack_ns(m, e), SH_MS(2));
     infer_open(&a, 2, 1, false);
     infer_ready(&a, 2, NULL, 0);
-    run_done(&x, run_sent(&x), 0);
+    ends(run_sent(&x), 0, SH_MS(4)); /* it was unpacked, and others have its place already */
+    assert_int_equal(models_unpack_ns(m, e), SH_MS(4));
+    infer_open(&a, 3, 1, false);
+    infer_ready(&a, 3, NULL, 0);
+    ends(run_sent(&x), SH_E_INVALID, 0); /* of its data; it has unpacked the weights */
     assert_int_equal(models_unpack_ns(m, e), 0);
+    infer_open(&a, 4, 1, false);
+    infer_ready(&a, 4, NULL, 0);
+    ends(run_sent(&x), 0, INT64_MAX);
+    assert_int_equal(models_unpack_ns(m, e), SH_DAYS(1));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_packed_is_foreseen_until_a_run_has_unpacked_it,
+        cmocka_unit_test_setup_teardown(what_is_packed_is_foreseen_until_a_run_has_ended,
                                         world_begin, world_end),
     };
 

@@ -114,7 +114,7 @@ bool loading_is_before(const struct model *a, const struct model *b)
     return a->handle < b->handle;
 }
 
-void model_report(const struct model *m)
+void model_report(struct model *m)
 {
     (void)m;
     n_reports++;

@@ -77,7 +77,7 @@ void store_unload(struct store *s, int64_t handle)
     w.n_unloads++;
 }
 
-void model_report(const struct model *m)
+void model_report(struct model *m)
 {
     (void)m;
     w.n_reports++;
