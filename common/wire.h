@@ -113,18 +113,13 @@ struct sh_wire *sh_link_wire(struct sh_link *k); /* BORROWED; NULL while down */
 void sh_wire_busy_poll(int fd, int64_t ns);
 bool sh_wire_has_input(int fd);                /* there is something to read, or the end */
 bool sh_wire_has_input_within(int fd, int ms); /* the same; waits at most ms */
-/* Blocking exchange, for workers and tools without a loop: reads exactly one frame. buf holds the
- * bytes that the views point into (initialise it with SH_WIRE_MAX_FRAME). fds: room for
- * SH_WIRE_MAX_FDS, OWNED by the caller after success; NULL (with n_fds NULL): none may come.
- * timeout_ms (< 0: none) limits the wait for the first byte; after SH_E_TIMEOUT nothing was read,
- * and a later call continues. A frame must be complete within 10 s of its first byte, and a peer
- * must read within 30 s. Fails: SH_E_UNAVAILABLE (end of the connection), SH_E_TIMEOUT,
- * SH_E_PROTO. */
-int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
-                          int *fds, size_t *n_fds, struct sh_err *err);
-/* The same without a limit for the first byte, for who alone reads fd: takes what is there of later
- * frames, too, for the next calls. *a: zeroed before the first. While sh_wire_has_ahead(), there is
- * something to read, whatever sh_wire_has_input() says. */
+/* Blocking exchange, for workers without a loop: waits for the next frame. buf holds the bytes that
+ * the views point into (initialise it with SH_WIRE_MAX_FRAME). fds: room for SH_WIRE_MAX_FDS, OWNED
+ * by the caller after success; NULL (with n_fds NULL): none may come. Nobody else reads fd: what is
+ * there of later frames is taken, too, for the next calls. *a: zeroed before the first. While
+ * sh_wire_has_ahead(), there is something to read, whatever sh_wire_has_input() says. A frame must
+ * be complete within 10 s of its first byte, and a peer must read within 30 s. Fails:
+ * SH_E_UNAVAILABLE (end of the connection), SH_E_PROTO. */
 #define SH_WIRE_AHEAD 4096u
 struct sh_wire_ahead {
     size_t from, to; /* bytes that are left */

@@ -54,12 +54,9 @@ void sh_wire_busy_poll(int fd, int64_t ns)
 
 struct incoming {
     int fd;
-    struct sh_wire_ahead
-        *ahead;              /* NULL: not a byte of the next frame, another process may read it */
-    int64_t end_ns;          /* of waiting: for a frame to begin, then for the rest of it */
+    struct sh_wire_ahead *ahead;
+    int64_t end_ns;          /* of waiting for the rest of a frame */
     bool has_begun, is_late; /* late: it had to be waited for after it had begun */
-    int fds[2 * SH_WIRE_MAX_FDS];
-    size_t n_fds;
 };
 
 static int wait_more(struct incoming *in, struct sh_err *err)
@@ -71,10 +68,8 @@ static int wait_more(struct incoming *in, struct sh_err *err)
         in->end_ns = sh_clock_ns() + FRAME_NS;
     }
     rc = wait_ready(in->fd, POLLIN, in->end_ns, err);
-    if (rc == 0 && in->has_begun)
-        return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer stopped inside a message");
     if (rc == 0)
-        return SH_FAIL(err, SH_E_TIMEOUT, "no message from the peer in time");
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer stopped inside a message");
     return rc < 0 ? rc : SH_OK;
 }
 
@@ -82,7 +77,7 @@ static int wait_more(struct incoming *in, struct sh_err *err)
  * that something is. */
 static int receive_some(struct incoming *in, void *p, size_t n, size_t *got, struct sh_err *err)
 {
-    const size_t max_fds = in->ahead ? SH_ARRAY_LEN(in->fds) : SH_WIRE_MAX_FDS;
+    struct sh_wire_ahead *a = in->ahead;
     union sh_wire__control control;
     struct iovec iov = {.iov_base = p, .iov_len = n};
     ssize_t came;
@@ -105,7 +100,7 @@ static int receive_some(struct incoming *in, void *p, size_t n, size_t *got, str
         }
         if (came < 0)
             return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "the connection to the peer is lost");
-        rc = sh_wire__detach(&mh, in->fds, &in->n_fds, max_fds, err);
+        rc = sh_wire__detach(&mh, a->fds, &a->n_fds, SH_ARRAY_LEN(a->fds), err);
         if (rc)
             return rc;
         if (came == 0)
@@ -127,14 +122,14 @@ static size_t take_ahead(struct sh_wire_ahead *a, void *p, size_t n)
 static int read_exact(struct incoming *in, void *p, size_t n, struct sh_err *err)
 {
     struct sh_wire_ahead *a = in->ahead;
-    size_t done = a ? take_ahead(a, p, n) : 0, got;
+    size_t done = take_ahead(a, p, n), got;
     int rc = SH_OK;
 
     in->has_begun |= done > 0;
     while (!rc && done < n) {
         char *to = (char *)p + done;
 
-        if (a && n - done <= sizeof(a->bytes)) {
+        if (n - done <= sizeof(a->bytes)) {
             rc = receive_some(in, a->bytes, sizeof(a->bytes), &a->to, err);
             a->from = rc ? a->to : 0;
             done += rc ? 0 : take_ahead(a, to, n - done);
@@ -154,10 +149,9 @@ bool sh_wire_has_ahead(const struct sh_wire_ahead *a)
 
 /* Descriptors come with the first byte of their frame: with what was read ahead those of a later
  * one may be here. */
-static bool has_its_fds(const struct incoming *in, const struct sh_wire__header *h)
+static bool has_its_fds(const struct sh_wire_ahead *a, const struct sh_wire__header *h)
 {
-    return in->n_fds == h->n_fds ||
-           (in->n_fds > h->n_fds && in->ahead && sh_wire_has_ahead(in->ahead));
+    return a->n_fds == h->n_fds || (a->n_fds > h->n_fds && sh_wire_has_ahead(a));
 }
 
 static int read_frame(struct incoming *in, struct sh_buf *buf, struct sh_wire__header *h,
@@ -179,58 +173,37 @@ static int read_frame(struct incoming *in, struct sh_buf *buf, struct sh_wire__h
     if (rc)
         return rc;
     buf->len = h->len;
-    if (!has_its_fds(in, h))
+    if (!has_its_fds(in->ahead, h))
         return SH_FAIL(err, SH_E_PROTO, "message %s announces %u descriptors but %zu came",
-                       sh_msg_name((enum sh_msg_type)h->type), h->n_fds, in->n_fds);
+                       sh_msg_name((enum sh_msg_type)h->type), h->n_fds, in->ahead->n_fds);
     return sh_msg_decode(h->type, payload, h->len, out, err);
 }
 
-/* Reads a frame, and hands over its descriptors: the first of those that are there. */
-static int read_incoming(struct incoming *in, struct sh_buf *buf, struct sh_msg *out, int *fds,
-                         size_t *n_fds, struct sh_err *err)
+/* Hands over the frame's descriptors, the first of those that are there. */
+int sh_wire_read_ahead(int fd, struct sh_wire_ahead *a, struct sh_buf *buf, struct sh_msg *out,
+                       int *fds, size_t *n_fds, struct sh_err *err)
 {
+    struct incoming in = {.fd = fd, .ahead = a, .end_ns = NO_LIMIT};
     struct sh_wire__header h = {0};
     int rc;
 
     if (n_fds)
         *n_fds = 0;
-    rc = read_frame(in, buf, &h, out, err);
+    rc = read_frame(&in, buf, &h, out, err);
     if (!rc && h.n_fds > 0 && (!fds || !n_fds))
         rc = SH_FAIL(err, SH_E_PROTO, "message %s must not carry descriptors",
                      sh_msg_name(out->type));
     if (rc) {
-        sh_wire__close_fds(in->fds, &in->n_fds);
+        sh_wire__close_fds(a->fds, &a->n_fds);
         return rc;
     }
     if (fds && n_fds) {
-        memcpy(fds, in->fds, h.n_fds * sizeof(int));
+        memcpy(fds, a->fds, h.n_fds * sizeof(int));
         *n_fds = h.n_fds;
     }
-    in->n_fds -= h.n_fds;
-    memmove(in->fds, in->fds + h.n_fds, in->n_fds * sizeof(int));
+    a->n_fds -= h.n_fds;
+    memmove(a->fds, a->fds + h.n_fds, a->n_fds * sizeof(int));
     return SH_OK;
-}
-
-int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
-                          int *fds, size_t *n_fds, struct sh_err *err)
-{
-    struct incoming in = {.fd = fd,
-                          .end_ns = timeout_ms < 0 ? NO_LIMIT : sh_clock_ns() + SH_MS(timeout_ms)};
-
-    return read_incoming(&in, buf, out, fds, n_fds, err);
-}
-
-int sh_wire_read_ahead(int fd, struct sh_wire_ahead *a, struct sh_buf *buf, struct sh_msg *out,
-                       int *fds, size_t *n_fds, struct sh_err *err)
-{
-    struct incoming in = {.fd = fd, .ahead = a, .end_ns = NO_LIMIT, .n_fds = a->n_fds};
-    int rc;
-
-    memcpy(in.fds, a->fds, a->n_fds * sizeof(int));
-    rc = read_incoming(&in, buf, out, fds, n_fds, err);
-    a->n_fds = in.n_fds;
-    memcpy(a->fds, in.fds, in.n_fds * sizeof(int));
-    return rc;
 }
 
 static int write_frame(int fd, const struct sh_buf *b, const int *fds, size_t n_fds,

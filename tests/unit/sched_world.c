@@ -365,6 +365,7 @@ void peer_open(struct peer *p)
     *p = (struct peer){.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     assert_true(p->fd >= 0);
     sh_buf_init(&p->buf, SH_WIRE_MAX_FRAME);
+    p->ahead = (struct sh_wire_ahead){0};
     while (w.peers[i])
         assert_true(++i < SH_ARRAY_LEN(w.peers));
     w.peers[i] = p;
@@ -400,8 +401,8 @@ const struct sh_msg *heard(struct peer *p, enum sh_msg_type type)
     bool is_there = false;
 
     own(true);
-    while (!is_there && sh_wire_has_input(p->fd) &&
-           !sh_wire_read_blocking(p->fd, 0, &p->buf, &p->msg, NULL, NULL, NULL))
+    while (!is_there && (sh_wire_has_ahead(&p->ahead) || sh_wire_has_input(p->fd)) &&
+           !sh_wire_read_ahead(p->fd, &p->ahead, &p->buf, &p->msg, NULL, NULL, NULL))
         is_there = p->msg.type == type || type == ANY_MSG;
     own(false);
     return is_there ? &p->msg : NULL;

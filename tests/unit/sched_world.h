@@ -98,6 +98,7 @@ void look_at_all(void);
 
 struct peer {
     int fd; /* -1: not connected */
+    struct sh_wire_ahead ahead;
     struct sh_buf buf;
     struct sh_msg msg; /* views into buf */
 };
