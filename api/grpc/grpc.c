@@ -63,11 +63,17 @@ static bool grpc_defers(struct api_req *q)
     return false;
 }
 
+static void grpc_catch_up(struct api_req *q)
+{
+    (void)q; /* nothing was deferred */
+}
+
 const struct api_front GRPC_FRONT = {.wake = grpc_wake,
                                      .resume = grpc_resume,
                                      .rouse = grpc_rouse,
                                      .fd = grpc_fd,
-                                     .defers = grpc_defers};
+                                     .defers = grpc_defers,
+                                     .catch_up = grpc_catch_up};
 
 static void run_woken(struct grpc_thread *t)
 {

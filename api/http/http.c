@@ -200,6 +200,11 @@ static bool http_defers(struct api_req *q)
     return http_thread_defers(((struct http_req *)q)->thread);
 }
 
+static void http_catch_up(struct api_req *q)
+{
+    http_thread_settle(((struct http_req *)q)->thread);
+}
+
 static int http_fd(const struct api_req *q)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -212,4 +217,5 @@ const struct api_front HTTP_FRONT = {.wake = http_wake,
                                      .resume = http_resume,
                                      .rouse = http_rouse,
                                      .fd = http_fd,
-                                     .defers = http_defers};
+                                     .defers = http_defers,
+                                     .catch_up = http_catch_up};

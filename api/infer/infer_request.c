@@ -23,6 +23,7 @@
 
 /* More JSON than this is parsed or printed on a pool thread: the HTTP thread has other clients. */
 #define INLINE_JSON (64u << 10)
+#define LONG_JSON (4u << 10) /* to parse it takes 70 us, as long as a few requests */
 #define MAX_REPLY_HEAD (1u << 30)
 #define MAX_SESSION 255
 #define TENSOR_ALIGN 64u /* of the first binary tensor; a device reads it best from there */
@@ -595,6 +596,13 @@ static int reply_with_result(struct api_req *q, struct infer *i, struct sh_err *
     return SH_OK;
 }
 
+/* Parses or prints so much JSON; the pool's threads have all time. */
+static void take_long(struct api_req *q, size_t json_bytes)
+{
+    if (!q->db && json_bytes > LONG_JSON)
+        q->front->catch_up(q);
+}
+
 int infer_main(struct api_req *q, struct sh_err *err)
 {
     struct infer *i = q->infer;
@@ -606,6 +614,7 @@ int infer_main(struct api_req *q, struct sh_err *err)
             i->body_ns = sh_clock_ns();
         if (here && i->header_bytes > INLINE_JSON)
             return API_AGAIN;
+        take_long(q, i->header_bytes);
         rc = infer_prepare(i, err);
         return rc ? rc : infer_submit(q, i, err);
     }
@@ -613,5 +622,6 @@ int infer_main(struct api_req *q, struct sh_err *err)
         return failure(q, i, err);
     if (here && json_output_bytes(i) > INLINE_JSON)
         return API_AGAIN;
+    take_long(q, json_output_bytes(i));
     return reply_with_result(q, i, err);
 }

@@ -39,6 +39,9 @@ struct api_front {
     /* On its own thread: will it call steps->turn soon? For what a thread does once for all
      * requests of a turn. */
     bool (*defers)(struct api_req *q);
+    /* On its own thread, before something that takes as long as a few requests: those that were
+     * deferred do not wait for it. */
+    void (*catch_up)(struct api_req *q);
 };
 
 /* Any thread: the handler that returned API_WAIT is called again, on a thread of its front end.

@@ -70,7 +70,7 @@ bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool o
 bool replacement__stays(const struct residency *r, uint32_t id, uint32_t spare);
 /* What it stands behind can go instead, which costs less and is larger. */
 bool replacement__has_front(const struct residency *r, uint32_t id, uint32_t spare);
-/* By what is kept of each tenant: of images, or of copies that stand behind a whole one (behind). */
+/* By what is kept of each tenant: of images, or of copies behind a whole one (behind). */
 void replacement__set_floors(struct residency *r, bool behind);
 bool replacement__is_backed(const struct residency *r, const struct image *im);
 /* The next image that goes before others because it is backed, and has become a candidate: the

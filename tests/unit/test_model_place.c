@@ -1,8 +1,8 @@
 /* test_model_place.c - what the scheduler is told of where images are, and pinned ones.
  *
  * Without it: the scheduler could foresee the unpacking of what a run has unpacked, or none of what
- * is packed again, for as long as nothing else changes; a run could fail although a pinned image has
- * the memory that it lacks. */
+ * is packed again, for as long as nothing else changes; a run could fail although a pinned image
+ * has the memory that it lacks. */
 /* uses: executor/models/pin.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o */
 #include "common/clock.h"
 #include "common/units.h"
