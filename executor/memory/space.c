@@ -257,6 +257,20 @@ uint64_t space_n_evicted(const struct space *s)
     return s->n_evicted;
 }
 
+/* It has its blocks: those that others left are zeroed. */
+static int take_over(struct space *s, const struct residency_need *n, struct space_range *out,
+                     struct sh_err *err)
+{
+    int rc = scrub_foreign(s, out->blocks, n->is_mixed ? ARENA_CLEAN : n->tag, err);
+
+    if (rc) {
+        space_give(s, out, ARENA_FOREIGN); /* some of it still holds what others left */
+        return rc;
+    }
+    out->must_wait = !space_is_clean(s, out);
+    return SH_OK;
+}
+
 int space_alloc(struct space *s, size_t bytes, const struct residency_need *need,
                 struct space_range *out, struct sh_err *err)
 {
@@ -269,13 +283,7 @@ int space_alloc(struct space *s, size_t bytes, const struct residency_need *need
     if (rc)
         return rc;
     count_evicted(s, evicted, need->kind == ARENA_TRAIN ? "training" : "workspace");
-    rc = scrub_foreign(s, out->blocks, n.is_mixed ? ARENA_CLEAN : n.tag, err);
-    if (rc) {
-        space_give(s, out, ARENA_FOREIGN); /* some of it still holds what others left */
-        return rc;
-    }
-    out->must_wait = !space_is_clean(s, out);
-    return SH_OK;
+    return take_over(s, &n, out, err);
 }
 
 void space_give(struct space *s, struct space_range *r, uint32_t tag)
@@ -403,9 +411,45 @@ static struct residency_need need_beside(const struct residency *r, uint32_t ima
     n.n_blocks = to_blocks(SH_MAX(bytes, (size_t)1));
     if (way == SPACE_TOGETHER)
         n.n_blocks += residency_blocks(r, image);
-    n.is_from_free = way == SPACE_FREE;
+    n.is_from_free = way == SPACE_FREE || way == SPACE_ASIDE;
     n.spare = way == SPACE_SPARING ? image : RESIDENCY_NO_IMAGE;
     return n;
+}
+
+static bool is_free(struct residency *r, struct arena_range range)
+{
+    const struct arena_seg g = arena_seg_at(residency_arena(r), range.first);
+
+    return g.kind == ARENA_FREE && g.first + g.n >= range.first + range.n;
+}
+
+/* Blocks that are free, and still are when the image has its place. Changes nothing. */
+static int find_aside(struct residency *r, uint32_t image, const struct residency_need *n,
+                      struct arena_range *out, struct sh_err *err)
+{
+    struct residency *c = NULL;
+    struct residency_place p;
+    uint32_t evicted;
+    int rc = residency_clone(r, &c, err);
+
+    if (!rc)
+        rc = residency_place(c, image, true, &p, err);
+    if (!rc)
+        rc = residency_alloc(c, n, out, &evicted, err);
+    if (!rc && !is_free(r, *out))
+        rc = SH_FAIL(err, SH_E_DEVMEM, "could not find free device memory beside the weights");
+    residency_free(c);
+    return rc;
+}
+
+static int alloc_aside(struct space *s, uint32_t image, const struct residency_need *n,
+                       struct space_range *out, struct sh_err *err)
+{
+    int rc = find_aside(s->res, image, n, &out->blocks, err);
+
+    if (!rc)
+        rc = arena_take(residency_arena(s->res), out->blocks, n->kind, n->tag, err);
+    return rc ? rc : take_over(s, n, out, err);
 }
 
 int space_alloc_beside(struct space *s, uint32_t image, size_t bytes, enum space_way way,
@@ -413,7 +457,8 @@ int space_alloc_beside(struct space *s, uint32_t image, size_t bytes, enum space
                        struct sh_err *err)
 {
     const struct residency_need n = need_beside(s->res, image, bytes, way, need);
-    int rc = space_alloc(s, (size_t)n.n_blocks * DEV_BLOCK, &n, out, err);
+    int rc = way == SPACE_ASIDE ? alloc_aside(s, image, &n, out, err)
+                                : space_alloc(s, (size_t)n.n_blocks * DEV_BLOCK, &n, out, err);
 
     if (!rc && way == SPACE_TOGETHER)
         space_cut(s, out, SH_MAX(bytes, (size_t)1), n.tag);
@@ -421,7 +466,7 @@ int space_alloc_beside(struct space *s, uint32_t image, size_t bytes, enum space
 }
 
 /* Fails: in this way there is no room. */
-static int try_way(const struct residency *r, uint32_t image, size_t ws_bytes, enum space_way way,
+static int try_way(struct residency *r, uint32_t image, size_t ws_bytes, enum space_way way,
                    const struct residency_need *need, struct sh_err *err)
 {
     const struct residency_need n = need_beside(r, image, ws_bytes, way, need);
@@ -429,8 +474,11 @@ static int try_way(const struct residency *r, uint32_t image, size_t ws_bytes, e
     struct residency_place p;
     struct arena_range at;
     uint32_t evicted;
-    int rc = residency_clone(r, &c, err);
+    int rc;
 
+    if (way == SPACE_ASIDE)
+        return find_aside(r, image, &n, &at, err);
+    rc = residency_clone(r, &c, err);
     if (!rc)
         rc = residency_alloc(c, &n, &at, &evicted, err);
     if (!rc && way == SPACE_TOGETHER) {
@@ -461,7 +509,7 @@ int space_find_way(struct space *s, uint32_t image, size_t ws_bytes,
     }
     if (x->is_unpinned)
         residency_unpin_all(c);
-    for (int way = SPACE_SPARING; way < SPACE_N_WAYS; way++) {
+    for (int way = SPACE_ASIDE; way < SPACE_N_WAYS; way++) {
         *way_out = (enum space_way)way;
         why = (struct sh_err){0};
         rc = try_way(c, image, ws_bytes, *way_out, need, &why);

@@ -69,10 +69,11 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
 bool space_copy(struct space *s, size_t to, uint32_t image, size_t off, size_t bytes);
 
 /* How a run's workspace and its image, which each need one piece, find their places. In all ways
- * but the first one something may have been evicted for the workspace when it turns out that the
+ * but the first two something may have been evicted for the workspace when it turns out that the
  * image has no place, so ask space_find_way() before. */
 enum space_way {
     SPACE_FREE,     /* the workspace from what is free, then the image */
+    SPACE_ASIDE,    /* the same, but not from the piece that the image would get */
     SPACE_SPARING,  /* the workspace without taking from the image, then the image */
     SPACE_ANY,      /* the workspace where it costs least, then the image */
     SPACE_TOGETHER, /* both in one piece */

@@ -218,12 +218,48 @@ static void a_run_takes_what_is_free_first(void **state)
     rig_close(&r);
 }
 
+/* The workspace would stand in the piece that the image gets where another one gives way. */
+static void a_workspace_stands_aside_of_the_image(void **state)
+{
+    struct residency *res;
+    struct sh_err err = {0};
+    struct run run;
+    struct rig r;
+    uint32_t before, used[2], idle, hole, more;
+    struct model m;
+
+    (void)state;
+    rig_open(&r);
+    res = space_residency(space);
+    before = add_here(OTHERS, 1);
+    used[0] = add_here(OTHERS, 1);
+    idle = add_here(OTHERS, 4);
+    hole = add_here(OTHERS, 1);
+    more = add_here(OTHERS, 3);
+    used[1] = add_here(OTHERS, N_BLOCKS - 10);
+    residency_pin(res, used[0]);
+    residency_pin(res, used[1]);
+    residency_truncate(res, before, 0);
+    residency_truncate(res, hole, 0);
+    residency_touch(res, idle, 1);
+    residency_touch(res, more, 2);
+    m = (struct model){.res = add(MINE, 5), .image_bytes = 5 * DEV_BLOCK};
+    assert_ok_err(take(&r, &m, 1, &run, &err), &err);
+    assert_int_equal(residency_held(res, m.res), 5);
+    assert_int_equal(residency_held(res, idle), 0);
+    assert_int_equal(residency_held(res, more), 3); /* nothing else has to go */
+    residency_unpin(res, m.res);
+    run__give_back(&run);
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_that_gets_no_memory_evicts_nothing),
         cmocka_unit_test(a_run_has_no_less_room_for_its_packed_copy),
         cmocka_unit_test(a_run_takes_what_is_free_first),
+        cmocka_unit_test(a_workspace_stands_aside_of_the_image),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
