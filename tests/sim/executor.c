@@ -74,7 +74,7 @@ static void load_options(struct sim_exec *e)
     e->conf.link_key.plaintext = true; /* the simulated net has no strangers */
     e->conf.pool_bytes = (int64_t)(e->n_blocks * DEV_BLOCK);
     e->conf.model_host_bytes = (int64_t)64 << 20; /* not what this host has */
-    set(&e->conf.tables_in_place, "off");
+    set(&e->conf.tables_in_place, sim_below(2) ? "on" : "off");
     if (e->tune)
         e->tune(e, &e->conf, &e->wishes);
 }

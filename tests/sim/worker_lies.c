@@ -204,7 +204,7 @@ struct sh_msg worker__stray(const struct sh_msg *m)
     /* Not twice the end of what it was told to do: it could be taken for that of the next. */
     if (sim_below(3) && m->type != MSG_WK_RUN_DONE && m->type != MSG_WK_MODEL_DONE &&
         m->type != MSG_WK_TRAIN_READY)
-        return sim_below(2) ? *m : of_another_job(m);
+        return sim_below(2) && m->type != MSG_WK_TRAIN_STOPPED ? *m : of_another_job(m);
     if (stray.type == MSG_WELCOME)
         stray.u.welcome.name = "worker";
     else
