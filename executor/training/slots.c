@@ -199,7 +199,7 @@ static void settle_save(struct job *j, const struct sh_err *why)
         return;
     if (j->disk_step >= j->save_step)
         job_report_saved(j, NULL);
-    else if (!is_busy(j) && j->disk_failed_step >= j->save_step)
+    else if (why && !is_busy(j) && j->disk_failed_step >= j->save_step)
         job_report_saved(j, why);
     else if (j->end == END_NONE)
         slots_write_newest(j); /* the disk was busy with an older one */

@@ -30,7 +30,7 @@ static struct world {
     struct disk_task *task;
     bool is_full, is_wanted, is_leaving; /* leaving: its state goes after the step */
     int64_t committed_ns[MAX_STEPS];
-    int n_copies, n_swaps, n_writes;
+    int n_copies, n_swaps, n_writes, n_saved, saved_rc;
     uint64_t out_bytes; /* copied from the device */
 } W;
 
@@ -86,7 +86,8 @@ char *job_file(const struct job *j, const char *name)
 /* clang-format off */
 bool job_has_state(const struct job *j) { (void)j; return true; }
 void job_report_checkpoint(struct job *j) { (void)j; }
-void job_report_saved(struct job *j, const struct sh_err *why) { (void)why; j->save_asked = 0; }
+void job_report_saved(struct job *j, const struct sh_err *why)
+{ W.n_saved++; W.saved_rc = why ? why->rc : SH_OK; j->save_asked = 0; }
 void job_log_say(struct job_log *l, const char *fmt, ...) { (void)l, (void)fmt; }
 int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct sh_err *err)
 { (void)t, (void)lane, (void)slot, (void)value, (void)err; return SH_OK; }
@@ -313,6 +314,33 @@ static double shown(const char *kind)
 }
 
 /* shunt_checkpoint_age_seconds and its alert are of these. */
+/* What could not be written before somebody wished for it is written for who does. */
+static void an_earlier_failure_answers_no_wish(void **state)
+{
+    (void)state;
+    for (int is_full = 1; is_full >= 0; is_full--) {
+        W.is_full = true;
+        W.is_wanted = true;
+        commit(W.now);
+        end_copy();
+        slots_write_newest(&W.j);
+        end_write();
+        assert_int_equal(W.n_saved, 0);
+        W.is_full = is_full;
+        W.j.save_asked = 1;
+        assert_ok(slots_copy_out(&W.j, W.j.step, TX_NO_TICKET, 0, NULL)); /* of the same step */
+        end_copy();
+        assert_int_equal(W.n_saved, 0);
+        assert_non_null(W.task);
+        end_write();
+        assert_int_equal(W.n_saved, 1);
+        assert_int_equal(W.saved_rc, is_full ? SH_E_DISKFULL : SH_OK);
+        W.n_saved = 0;
+        W.j.save_step = -1;
+    }
+    assert_int_equal(W.j.disk_step, W.j.step);
+}
+
 static void the_age_that_is_shown_is_that_of_the_state(void **state)
 {
     (void)state;
@@ -443,6 +471,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_interval_that_grows_leaves_no_lag_behind, begin, end),
         cmocka_unit_test(what_takes_long_is_added_and_nothing_else),
         cmocka_unit_test_setup_teardown(a_full_disk_is_tried_again_after_an_interval, begin, end),
+        cmocka_unit_test_setup_teardown(an_earlier_failure_answers_no_wish, begin, end),
         cmocka_unit_test_setup_teardown(the_age_that_is_shown_is_that_of_the_state, begin, end),
         cmocka_unit_test_setup_teardown(what_no_step_writes_is_neither_copied_nor_written, begin,
                                         end),
