@@ -136,20 +136,19 @@ void exec_stop(struct exec *x)
 
 static int open_device(struct exec *x, struct sh_err *err)
 {
-    const struct dev_mem_conf c = {.ordinal = (uint32_t)x->conf->ordinal,
-                                   .pool_bytes = (size_t)x->conf->pool_bytes,
-                                   .copy_gb_per_s = x->conf->copy_gb_per_s,
-                                   .copy_latency_us = x->conf->copy_latency_us,
-                                   .n_lanes = TX_N_LANES};
+    struct dev_mem_conf c = {.ordinal = (uint32_t)x->conf->ordinal,
+                             .pool_bytes = (size_t)x->conf->pool_bytes,
+                             .copy_gb_per_s = x->conf->copy_gb_per_s,
+                             .copy_latency_us = x->conf->copy_latency_us};
     struct residency_conf residency = {.max_images = 2 * (uint32_t)x->conf->max_versions,
                                        .n_chance = (uint32_t)x->conf->residency_chances,
                                        .n_costly = (uint32_t)x->conf->costly_chances,
                                        .second_share = (double)x->conf->second_percent / 100};
     int rc = residency_policy(x->conf->residency_policy, &residency.policy, err);
 
+    links_lanes(&c, (uint32_t)x->conf->copy_links);
     if (!rc)
         rc = dev_lib_open(x->conf->device, &x->lib, err);
-
     if (!rc)
         rc = dev_mem_open(x->lib, &c, &x->mem, err);
     if (!rc)

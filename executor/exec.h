@@ -46,7 +46,7 @@ struct exec_conf {
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
     int64_t residency_chances, costly_chances, second_percent, low_percent, high_percent;
     int64_t stop_bound_us, busy_poll_us, request_weight;
-    int64_t keep_packed_percent;
+    int64_t keep_packed_percent, copy_links;
     bool deterministic, verify_launches, share_images;
 };
 

@@ -1,6 +1,7 @@
 /* options.c - the options of shunt-executor. */
 #include "common/mem.h"
 #include "executor/exec.h"
+#include "executor/memory/links.h"
 #include "executor/models/apart_state.h"
 #include "executor/pool/pool.h"
 
@@ -89,6 +90,9 @@ static const struct sh_conf_opt OPTIONS[] = {
                "cpu: slows copies down to this rate in GB/s; 0 = as fast as memory"),
     SH_OPT_F64(struct exec_conf, copy_latency_us, "copy-latency-us", 0, 0, 1000000, 0,
                "cpu: fixed cost of a copy in microseconds"),
+    SH_OPT_INT(struct exec_conf, copy_links, "copy-links", 1, 1, LINKS_MAX, 0,
+               "cpu: links to the device, each of that rate, over which weights are divided; cuda "
+               "has one"),
     SH_OPT_BOOL(struct exec_conf, deterministic, "deterministic", true, 0,
                 "compute the same numbers in every run; a little slower on some devices"),
     SH_OPT_BOOL(struct exec_conf, verify_launches, "verify-launches", false, 0,

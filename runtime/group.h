@@ -10,6 +10,12 @@
  * exact for integer times: groups g = 1..k that end at layers e_g satisfy  g alpha + T(e_g) <= D -
  * C(n) + C(e_{g-1}).
  *
+ * Over several links a group has several ways to travel, and takes the quickest: a small one by the
+ * link that begins soonest, a large one divided over all of them, which costs more at its start and
+ * less for each byte. When a group arrives then depends on where those before it were cut, so the
+ * test is a dynamic program over the earliest arrival of each prefix: O(w n) for w ways, between
+ * bounds that the greedy test gives. It is as exact.
+ *
  * Pure: no clock; keeps no memory except *ends.
  */
 #ifndef SH_RUNTIME_GROUP_H
@@ -21,6 +27,12 @@
 #include <stdint.h>
 
 #define GROUP_MAX_LAYERS 65536u
+#define GROUP_MAX_WAYS 8u
+
+struct group_way { /* what a group costs: alpha_ns, and copy_ns[i] of each of its layers */
+    int64_t alpha_ns;
+    const int64_t *copy_ns; /* BORROWED; 0 of a layer that is resident, in all ways alike */
+};
 
 struct group_plan {
     uint32_t *
@@ -30,11 +42,11 @@ struct group_plan {
 };
 
 /* *out: OWNED, group_plan_fini(). Fails: SH_E_INVALID (an impossible time), SH_E_NOMEM. */
-int group_solve(const int64_t *copy_ns, const int64_t *compute_ns, uint32_t n, int64_t alpha_ns,
-                struct group_plan *out, struct sh_err *err);
+int group_solve(const struct group_way *ways, uint32_t n_ways, const int64_t *compute_ns,
+                uint32_t n, struct group_plan *out, struct sh_err *err);
 /* Predicted finish with given cuts, for reports: per layer, fixed size, one group. */
-int64_t group_evaluate(const int64_t *copy_ns, const int64_t *compute_ns, uint32_t n,
-                       int64_t alpha_ns, const uint32_t *ends, uint32_t n_groups);
+int64_t group_evaluate(const struct group_way *ways, uint32_t n_ways, const int64_t *compute_ns,
+                       uint32_t n, const uint32_t *ends, uint32_t n_groups);
 void group_plan_fini(struct group_plan *p);
 
 #endif

@@ -12,9 +12,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define LEARN_BYTES (1u << 20) /* less says little about the rate of the link */
-#define LEAST_BETA_NS 1e-6
-
 #define ROBUST_SHARE 0.02
 #define LEAST_COPY_NS 15000.0 /* what a wait for a ticket and the launch behind it cost */
 
@@ -24,15 +21,22 @@ struct mark {
     void *arg;
 };
 
+struct watch { /* of a link, while an image has all of them to itself */
+    struct tx *tx;
+    uint32_t link;
+    int64_t since_ns;
+};
+
 struct tx {
     struct dev_mem *mem;
     struct sh_io *io;
     const char *executor;
     tx_group_fn *group; /* NULL: tx_group() */
     const void *group_arg;
-    double alpha_ns, beta_ns;
-    uint64_t n_in;        /* copies to the device */
-    double busy_until_ns; /* the lane towards the device, by its copies; the rest is quick */
+    struct links links;
+    struct watch watches[LINKS_MAX];
+    int64_t watched_ns; /* since when; 0: they have other work, too */
+    uint64_t n_in;      /* copies to the device, divided ones as one */
     uint64_t next_cookie;
     struct mark *marks;
     size_t n_marks, cap_marks;
@@ -66,7 +70,8 @@ static void on_marks(struct sh_loop *l, int fd, unsigned events, void *arg)
     }
 }
 
-int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_err *err)
+/* By the number of the lane. */
+static int add_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_err *err)
 {
     int rc = sh_grow(&t->marks, &t->cap_marks, t->n_marks + 1, sizeof(*t->marks), TX_MAX_MARKS,
                      "marks on the copy lanes", err);
@@ -77,6 +82,21 @@ int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_er
         return rc;
     t->marks[t->n_marks++] = (struct mark){.cookie = t->next_cookie++, .fn = fn, .arg = arg};
     return SH_OK;
+}
+
+/* Whatever is put on a lane is put on one that is whole: behind all that was divided before. */
+static int whole_lane(struct tx *t, uint32_t lane, uint32_t *out, struct sh_err *err)
+{
+    *out = lane == TX_LANE_IN ? 0 : t->links.out_lane;
+    return lane == TX_LANE_IN ? links_join(&t->links, err) : SH_OK;
+}
+
+int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_err *err)
+{
+    uint32_t of;
+    int rc = whole_lane(t, lane, &of, err);
+
+    return rc ? rc : add_mark(t, of, fn, arg, err);
 }
 
 void tx_forget(struct tx *t, const void *arg)
@@ -91,6 +111,13 @@ bool tx_is_busy(const struct tx *t)
     return t->n_marks > 0;
 }
 
+static void tell_rate(const struct tx *t)
+{
+    const struct links_way *w = links_all(&t->links);
+
+    sh_metric_set(M_shunt_link_bytes_per_second, SH_LABELS(t->executor), 1e9 / w->beta_ns);
+}
+
 int tx_new(struct sh_loop *loop, struct dev_mem *mem, const char *executor, struct tx **out,
            struct sh_err *err)
 {
@@ -103,17 +130,17 @@ int tx_new(struct sh_loop *loop, struct dev_mem *mem, const char *executor, stru
     t->mem = mem;
     t->executor = executor;
     t->next_cookie = 1;
-    rc = dev_mem_measure(mem, TX_LANE_IN, &t->alpha_ns, &t->beta_ns, err);
+    for (uint32_t k = 0; k < LINKS_MAX; k++)
+        t->watches[k] = (struct watch){.tx = t, .link = k};
+    rc = links_init(&t->links, mem, err);
     if (!rc)
         rc = sh_io_add(loop, dev_mem_event_fd(mem), SH_IO_READ, on_marks, t, &t->io, err);
     if (rc) {
         tx_free(t);
         return rc;
     }
-    t->alpha_ns = SH_MAX(t->alpha_ns, 0.0);
-    t->beta_ns = SH_MAX(t->beta_ns, LEAST_BETA_NS);
-    sh_metric_set(M_shunt_link_bytes_per_second, SH_LABELS(executor), 1e9 / t->beta_ns);
-    sh_metric_set(M_shunt_link_latency_seconds, SH_LABELS(executor), t->alpha_ns / 1e9);
+    tell_rate(t);
+    sh_metric_set(M_shunt_link_latency_seconds, SH_LABELS(executor), tx_alpha_ns(t) / 1e9);
     *out = t;
     return SH_OK;
 }
@@ -132,21 +159,31 @@ struct dev_mem *tx_mem(struct tx *t)
     return t->mem;
 }
 
+const struct links *tx_links(const struct tx *t)
+{
+    return &t->links;
+}
+
 double tx_alpha_ns(const struct tx *t)
 {
-    return t->alpha_ns;
+    return links_all(&t->links)->alpha_ns;
 }
 
 double tx_beta_ns(const struct tx *t)
 {
-    return t->beta_ns;
+    return links_all(&t->links)->beta_ns;
+}
+
+double tx_lane_beta_ns(const struct tx *t)
+{
+    return t->links.at[0].beta_ns;
 }
 
 double tx_backlog_ns(const struct tx *t)
 {
     const double now_ns = (double)sh_clock_ns();
 
-    return SH_MAX(t->busy_until_ns - now_ns, 0.0);
+    return SH_MAX(links_busy_until_ns(&t->links) - now_ns, 0.0);
 }
 
 /* ------------------------------------------------------------------ single operations */
@@ -166,23 +203,20 @@ static void count_link_bytes(const struct tx *t, const char *direction, enum tx_
 int tx_in(struct tx *t, enum tx_purpose why, size_t off, const void *host, size_t bytes,
           struct sh_err *err)
 {
-    /* The contract takes one pointer for both directions; host to device only reads it. */
-    int rc = dev_mem_copy(t->mem, TX_LANE_IN, DEV_H2D, off, (void *)(uintptr_t)host, bytes, err);
-    double now_ns;
+    int rc = links_copy(&t->links, off, host, bytes, err);
 
     if (rc)
         return rc;
     count_link_bytes(t, "h2d", why, bytes);
     t->n_in++;
-    now_ns = (double)sh_clock_ns();
-    t->busy_until_ns = SH_MAX(t->busy_until_ns, now_ns) + t->alpha_ns + t->beta_ns * (double)bytes;
+    t->watched_ns = 0;
     return SH_OK;
 }
 
 int tx_out(struct tx *t, enum tx_purpose why, size_t off, void *host, size_t bytes,
            struct sh_err *err)
 {
-    int rc = dev_mem_copy(t->mem, TX_LANE_OUT, DEV_D2H, off, host, bytes, err);
+    int rc = dev_mem_copy(t->mem, t->links.out_lane, DEV_D2H, off, host, bytes, err);
 
     if (!rc)
         count_link_bytes(t, "d2h", why, bytes);
@@ -191,8 +225,11 @@ int tx_out(struct tx *t, enum tx_purpose why, size_t off, void *host, size_t byt
 
 int tx_move(struct tx *t, size_t dst, size_t src, size_t bytes, struct sh_err *err)
 {
-    int rc = dev_mem_move(t->mem, TX_LANE_IN, dst, src, bytes, err);
+    uint32_t lane;
+    int rc = whole_lane(t, TX_LANE_IN, &lane, err);
 
+    if (!rc)
+        rc = dev_mem_move(t->mem, lane, dst, src, bytes, err);
     if (!rc)
         count_link_bytes(t, "d2d", TX_WEIGHTS, bytes);
     return rc;
@@ -200,12 +237,18 @@ int tx_move(struct tx *t, size_t dst, size_t src, size_t bytes, struct sh_err *e
 
 int tx_zero(struct tx *t, size_t off, size_t bytes, struct sh_err *err)
 {
-    return dev_mem_zero(t->mem, TX_LANE_IN, off, bytes, err);
+    uint32_t lane;
+    int rc = whole_lane(t, TX_LANE_IN, &lane, err);
+
+    return rc ? rc : dev_mem_zero(t->mem, lane, off, bytes, err);
 }
 
 int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct sh_err *err)
 {
-    return dev_mem_ticket(t->mem, lane, slot, value, err);
+    uint32_t of;
+    int rc = whole_lane(t, lane, &of, err);
+
+    return rc ? rc : dev_mem_ticket(t->mem, of, slot, value, err);
 }
 
 /* ------------------------------------------------------------------ grouping */
@@ -249,29 +292,39 @@ static int refine(const struct group_plan *plan, double alpha_ns, const int64_t 
     return SH_OK;
 }
 
-static int solve(double alpha_ns, double beta_ns, const uint64_t *missing, const double *layer_ns,
-                 uint32_t n, int64_t *copy, struct group_plan *plan, struct sh_err *err)
+/* copy: n times for each way. */
+static int solve(const struct links_way *ways, uint32_t n_ways, const uint64_t *missing,
+                 const double *layer_ns, uint32_t n, int64_t *copy, struct group_plan *plan,
+                 struct sh_err *err)
 {
     int64_t *compute = calloc(n, sizeof(*compute));
+    struct group_way of[LINKS_MAX];
     int rc;
 
     if (!compute)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
-    for (uint32_t i = 0; i < n; i++) {
-        copy[i] = (int64_t)((double)missing[i] * beta_ns);
-        if (missing[i] && copy[i] == 0)
-            copy[i] = 1; /* not resident */
-        compute[i] = (int64_t)layer_ns[i];
+    for (uint32_t k = 0; k < n_ways; k++) {
+        int64_t *ns = copy + (size_t)k * n;
+
+        of[k] = (struct group_way){(int64_t)ways[k].alpha_ns, ns};
+        for (uint32_t i = 0; i < n; i++) {
+            ns[i] = (int64_t)((double)missing[i] * ways[k].beta_ns);
+            if (missing[i] && ns[i] == 0)
+                ns[i] = 1; /* not resident */
+        }
     }
-    rc = group_solve(copy, compute, n, (int64_t)alpha_ns, plan, err);
+    for (uint32_t i = 0; i < n; i++)
+        compute[i] = (int64_t)layer_ns[i];
+    rc = group_solve(of, n_ways, compute, n, plan, err);
     free(compute);
     return rc;
 }
 
-int tx_group(double alpha_ns, double beta_ns, const uint64_t *missing, const double *layer_ns,
-             uint32_t n, uint32_t **ends, uint32_t *n_ends, struct sh_err *err)
+int tx_group(const struct links_way *ways, uint32_t n_ways, const uint64_t *missing,
+             const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
+             struct sh_err *err)
 {
-    int64_t *copy = calloc((size_t)n + 1, sizeof(*copy));
+    int64_t *copy = calloc((size_t)n * n_ways + 1, sizeof(*copy));
     struct group_plan plan = {0};
     int rc;
 
@@ -282,9 +335,10 @@ int tx_group(double alpha_ns, double beta_ns, const uint64_t *missing, const dou
     else if (!copy)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
     else
-        rc = solve(alpha_ns, beta_ns, missing, layer_ns, n, copy, &plan, err);
+        rc = solve(ways, n_ways, missing, layer_ns, n, copy, &plan, err);
     if (!rc)
-        rc = refine(&plan, alpha_ns, copy, n, ends, n_ends, err);
+        rc = refine(&plan, ways[n_ways - 1].alpha_ns, copy + (size_t)(n_ways - 1) * n, n, ends,
+                    n_ends, err);
     group_plan_fini(&plan);
     free(copy);
     return rc;
@@ -357,8 +411,13 @@ uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const doub
 
     /* Without delay, all bytes up to layer j that are not kept arrive while layers < j compute. */
     for (uint32_t j = 0; j < n_needed(im); j++) {
-        double hidden = SH_MAX(computed - t->alpha_ns, 0.0) / t->beta_ns;
+        double hidden = 0;
 
+        for (uint32_t k = 0; k < t->links.n_ways; k++) {
+            const struct links_way *w = &t->links.ways[k];
+
+            hidden = SH_MAX(hidden, SH_MAX(computed - w->alpha_ns, 0.0) / w->beta_ns);
+        }
         keep = SH_MAX(keep, (double)im->layer_ends[j] - hidden);
         computed += layer_ns ? layer_ns[j] : 0;
     }
@@ -368,7 +427,7 @@ uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const doub
 double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *layer_ns)
 {
     uint64_t *missing = calloc((size_t)im->n_layers + 1, sizeof(*missing));
-    int64_t *copy = calloc((size_t)im->n_layers + 1, sizeof(*copy));
+    int64_t *copy = calloc((size_t)im->n_layers * t->links.n_ways + 1, sizeof(*copy));
     struct group_plan plan = {0};
     double tail = 0, *ns = NULL;
 
@@ -380,8 +439,8 @@ double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *l
     if (missing)
         ns = with_unpacking(im, missing, layer_ns);
     if (ns && copy && n_needed(im) &&
-        !solve(t->alpha_ns, t->beta_ns, missing, ns, n_needed(im), copy, &plan, NULL))
-        tail = SH_MIN(tail, (double)plan.finish_ns - t->beta_ns * (double)tx_needed_bytes(im));
+        !solve(t->links.ways, t->links.n_ways, missing, ns, n_needed(im), copy, &plan, NULL))
+        tail = SH_MIN(tail, (double)plan.finish_ns - tx_beta_ns(t) * (double)tx_needed_bytes(im));
     group_plan_fini(&plan);
     free(ns);
     free(copy);
@@ -406,31 +465,46 @@ bool tx_image_busy(const struct tx_image *im)
     return im->n_groups > 0;
 }
 
-/* A copy that had the lane to itself tells how fast the link is by now: what was measured at the
- * start, perhaps beside other work, would be wrong for good. One copy counts as four times what was
- * known at most, for it may have stalled, and as a quarter at least: less than what its groups take
- * to begin, by what was measured once, says only that this was wrong. */
-static void learn_link(struct tx *t, const struct tx_image *im)
+/* A copy that had the link to itself tells how fast it is by now. */
+static void learn_link(struct tx *t, uint32_t link, int64_t took_ns, uint64_t bytes,
+                       uint32_t n_copies)
 {
-    const double ns = (double)(im->arrived_ns - im->sent_ns) - t->alpha_ns * im->n_groups;
-    double sample;
+    const double ns = (double)took_ns - t->links.at[link].alpha_ns * n_copies;
 
-    if (!im->is_alone || im->copied_bytes < LEARN_BYTES || im->n_groups == 0 || ns <= 0)
-        return;
-    sample = SH_MAX(ns / (double)im->copied_bytes, t->beta_ns / 4);
-    t->beta_ns += (SH_MIN(sample, 4 * t->beta_ns) - t->beta_ns) / 8;
-    t->beta_ns = SH_MAX(t->beta_ns, LEAST_BETA_NS);
-    sh_metric_set(M_shunt_link_bytes_per_second, SH_LABELS(t->executor), 1e9 / t->beta_ns);
+    if (links_learn(&t->links, link, ns, bytes))
+        tell_rate(t);
+}
+
+static void on_link_done(void *arg)
+{
+    const struct watch *w = arg;
+    const struct link *at = &w->tx->links.at[w->link];
+
+    if (w->since_ns && w->since_ns == w->tx->watched_ns)
+        learn_link(w->tx, w->link, sh_clock_ns() - w->since_ns, at->sent_bytes, at->n_sent);
+}
+
+/* When an image has been divided, each link tells when it has carried its share. */
+static void watch_links(struct tx *t)
+{
+    for (uint32_t k = 0; t->links.are_apart && k < t->links.n; k++) {
+        t->watches[k].since_ns = t->watched_ns;
+        if (t->links.at[k].n_sent > 0)
+            add_mark(t, k, on_link_done, &t->watches[k], NULL);
+    }
 }
 
 void tx_image_arrived(struct tx *t, struct tx_image *im)
 {
     im->arrived_ns = sh_clock_ns();
-    learn_link(t, im);
+    if (im->is_alone && im->n_groups > 0 && t->links.n == 1)
+        learn_link(t, 0, im->arrived_ns - im->sent_ns, im->copied_bytes, im->n_groups);
+    if (t->links.n > 1)
+        tell_rate(t); /* some may have been left out, or take part again */
     SH_TRACE(.name = "weights", .track = "copies in", .begin_ns = im->sent_ns,
              .end_ns = im->arrived_ns, .bytes = im->copied_bytes);
     if (tx_load_is_last(t, im))
-        t->busy_until_ns = SH_MIN(t->busy_until_ns, (double)im->arrived_ns);
+        links_idle_since(&t->links, (double)im->arrived_ns);
     im->n_groups = 0;
 }
 
@@ -457,7 +531,8 @@ static void log_arrival(void *arg)
     SH_TRACE(.name = "group has arrived", .track = "copies in", .begin_ns = now, .end_ns = now);
 }
 
-/* The next group: its missing bytes (*n, 0 if all are there) in one copy, then its ticket. */
+/* The next group: its missing bytes (*n, 0 if all are there) in one copy to each link that takes
+ * part, then its ticket. */
 static int send_group(struct tx *t, struct tx_image *im, uint64_t *n, struct sh_err *err)
 {
     const struct msg_group *g = &im->groups[im->n_sent++];
@@ -470,19 +545,26 @@ static int send_group(struct tx *t, struct tx_image *im, uint64_t *n, struct sh_
         im->n_logged++;
         return SH_OK;
     }
-    rc = tx_in(t, TX_WEIGHTS, im->off + im->shift + from, im->host + from, *n, err);
-    if (!rc)
-        rc = tx_ticket(t, TX_LANE_IN, g->ticket_slot, g->ticket_value, err);
+    rc = links_send(&t->links, im->off + im->shift + from, im->host + from, *n, g->ticket_slot,
+                    g->ticket_value, err);
+    if (!rc) {
+        count_link_bytes(t, "h2d", TX_WEIGHTS, *n);
+        t->n_in++;
+    }
     if (!rc && (sh_log_get_level() >= SH_LOG_DEBUG || sh_trace_is_detailed()))
-        rc = tx_mark(t, TX_LANE_IN, log_arrival, im, err);
+        rc = add_mark(t, links_ticket_lane(&t->links), log_arrival, im, err);
     sh_metric_add(M_shunt_switch_groups_total, SH_LABELS(t->executor), 1);
     return rc;
 }
 
 /* What a byte takes until it is on the device: copies go on while others are read. */
-static double beta_of(const struct tx *t, const struct tx_image *im)
+static void ways_of(const struct tx *t, const struct tx_image *im, struct links_way *ways)
 {
-    return im->lacks ? SH_MAX(t->beta_ns, im->lacks_ns_per_byte) : t->beta_ns;
+    for (uint32_t k = 0; k < t->links.n_ways; k++) {
+        ways[k] = t->links.ways[k];
+        if (im->lacks)
+            ways[k].beta_ns = SH_MAX(ways[k].beta_ns, im->lacks_ns_per_byte);
+    }
 }
 
 static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place *place,
@@ -490,6 +572,7 @@ static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place 
 {
     const uint32_t needed = n_needed(im), more = place->with_tables ? im->n_tables : 0;
     uint64_t *missing = calloc((size_t)im->n_layers + 1, sizeof(*missing));
+    struct links_way ways[LINKS_MAX];
     double *ns = NULL;
     uint32_t *ends = NULL, n = 0;
     int rc;
@@ -498,12 +581,13 @@ static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place 
         missing[i] = layer_missing(im, i, resident);
     if (missing)
         ns = with_unpacking(im, missing, layer_ns);
+    ways_of(t, im, ways);
     if (!ns)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
     else if (t->group)
         rc = t->group(t->group_arg, missing, needed, &ends, &n, err);
     else
-        rc = tx_group(t->alpha_ns, beta_of(t, im), missing, ns, needed, &ends, &n, err);
+        rc = tx_group(ways, t->links.n_ways, missing, ns, needed, &ends, &n, err);
     free(ns);
     free(missing);
     if (rc)
@@ -524,12 +608,14 @@ static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place 
 static void number_groups(const struct tx *t, struct tx_image *im, uint64_t resident, bool moved)
 {
     struct msg_group head = {.ticket_slot = TX_NO_TICKET};
+    struct links_way ways[LINKS_MAX];
     uint64_t at = resident;
 
     if (moved) {
         head.ticket_slot = im->slot;
         head.ticket_value = ++im->value;
     }
+    ways_of(t, im, ways);
     im->predicted_ns = 0;
     for (uint32_t i = 0; i < im->n_groups; i++) {
         struct msg_group *g = &im->groups[i];
@@ -541,7 +627,7 @@ static void number_groups(const struct tx *t, struct tx_image *im, uint64_t resi
             continue;
         g->ticket_slot = im->slot;
         g->ticket_value = ++im->value;
-        im->predicted_ns += (int64_t)(t->alpha_ns + beta_of(t, im) * (double)(end - at));
+        im->predicted_ns += (int64_t)links_ns(ways, t->links.n_ways, end - at);
         at = end;
     }
 }
@@ -568,7 +654,9 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
     im->off = place->off;
     im->sent_bytes = resident;
     im->sent_ns = sh_clock_ns();
-    im->is_alone = !place->moved && t->busy_until_ns <= (double)im->sent_ns && im->lacks == 0;
+    im->is_alone = !place->moved && tx_backlog_ns(t) <= 0 && im->lacks == 0;
+    t->watched_ns = im->is_alone ? im->sent_ns : 0;
+    links_begin(&t->links);
     im->copied_bytes = (place->with_tables ? im->bytes : tx_needed_bytes(im)) - resident;
     im->n_logged = im->n_sent = 0;
     rc = plan_groups(t, im, place, resident, layer_ns, err);
@@ -586,7 +674,7 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
 /* What is on its way now is the last that was sent of it. */
 static void note_sent(const struct tx *t, struct tx_image *im)
 {
-    im->expected_ns = (int64_t)t->busy_until_ns;
+    im->expected_ns = (int64_t)links_busy_until_ns(&t->links);
     if (tx_load_waits(im))
         im->expected_ns = SH_MAX(im->expected_ns, im->sent_ns + im->predicted_ns);
     im->n_in = t->n_in;
@@ -600,6 +688,7 @@ int tx_load_next(struct tx *t, struct tx_image *im, struct sh_err *err)
     while (!rc && n == 0 && next_is_there(im))
         rc = send_group(t, im, &n, err);
     im->is_alone = false; /* there are pauses in it */
+    t->watched_ns = 0;
     if (rc)
         im->n_groups = 0;
     return rc;
@@ -629,8 +718,11 @@ int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, s
     while (!rc && next_is_there(im))
         rc = send_group(t, im, &n, err);
     note_sent(t, im);
-    if (!rc && !tx_load_waits(im))
+    if (!rc && !tx_load_waits(im)) {
+        if (im->is_alone)
+            watch_links(t);
         rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
+    }
     if (rc)
         im->n_groups = 0;
     return rc;

@@ -1,8 +1,10 @@
 /* transmit.h - copies to and from the device: lanes, marks, tickets; images sent in groups.
  *
- * Lane 0 carries everything to the device in one order: moves, scrubs, weights, training state.
- * Lane 1 carries state out. Each ticket slot belongs to one image (or to one worker's checkpoints),
- * so that forcing the tickets of a stuck switch releases nobody else.
+ * One lane carries everything to the device in one order: moves, scrubs, weights, training state.
+ * Another carries state out. Where the device has several links, groups of an image are divided
+ * over them, in the same order towards all else (links.h). Each ticket slot belongs to one image
+ * (or to one worker's checkpoints), so that forcing the tickets of a stuck switch releases nobody
+ * else.
  *
  * A packed image (runtime/pack/pack.h) is sent as it lies in host memory, to the end of its range
  * on the device, where a worker unpacks it towards the beginning: layer by layer in order, none
@@ -19,11 +21,10 @@
 
 #include "common/loop.h"
 #include "common/msg.h"
-#include "runtime/device/dev.h"
+#include "executor/memory/links.h"
 
-#define TX_LANE_IN 0u
-#define TX_LANE_OUT 1u
-#define TX_N_LANES 2u
+#define TX_LANE_IN 0u      /* all that goes to the device, in one order */
+#define TX_LANE_OUT 1u     /* what comes from it */
 #define TX_SLOT_WORKER 0u  /* + index of the worker, at most 63: its checkpoints */
 #define TX_SLOT_STATE 64u  /* training state on its way in */
 #define TX_SLOT_INPUTS 65u /* inputs of the current run */
@@ -34,8 +35,8 @@
 struct tx;
 typedef void tx_done_fn(void *arg);
 
-/* mem is BORROWED. Measures the lane: a copy takes alpha + beta * bytes; beta follows the images
- * that are sent. *out: OWNED, tx_free(). */
+/* mem is BORROWED; links_lanes() has set its lanes. Measures each link: a copy takes alpha + beta *
+ * bytes; beta follows the images that are sent. *out: OWNED, tx_free(). */
 int tx_new(struct sh_loop *loop, struct dev_mem *mem, const char *executor, struct tx **out,
            struct sh_err *err);
 void tx_free(struct tx *t); /* calls no callback any more */
@@ -44,9 +45,12 @@ typedef int tx_group_fn(const void *arg, const uint64_t *missing, uint32_t n, ui
                         uint32_t *n_ends, struct sh_err *err);
 void tx_set_group(struct tx *t, tx_group_fn *fn, const void *arg);
 struct dev_mem *tx_mem(struct tx *t);
+const struct links *tx_links(const struct tx *t);
+/* Of images, by all links together. */
 double tx_alpha_ns(const struct tx *t);
 double tx_beta_ns(const struct tx *t);
-/* Time until the copies on the lane to the device should be done; 0: idle. */
+double tx_lane_beta_ns(const struct tx *t); /* of all else, by the device's own link */
+/* Time until the copies to the device should be done; 0: idle. */
 double tx_backlog_ns(const struct tx *t);
 
 /* What copies are for, in the metrics. Moves within the arena are of weights. */
@@ -142,10 +146,12 @@ uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const doub
  * if nothing was resident: its makespan with the exact grouping, less the copy time. */
 double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *layer_ns);
 
-/* Pure. Cuts the layers into groups so that a run ends soonest. missing[i]: bytes of layer i to
- * copy; n > 0. layer_ns: what each takes once its group has arrived, unpacking included. *ends:
- * OWNED, free(); the layer behind the last one of each group. */
-int tx_group(double alpha_ns, double beta_ns, const uint64_t *missing, const double *layer_ns,
-             uint32_t n, uint32_t **ends, uint32_t *n_ends, struct sh_err *err);
+/* Pure. Cuts the layers into groups so that a run ends soonest. ways: of links (links.h), that of
+ * large groups last. missing[i]: bytes of layer i to copy; n > 0. layer_ns: what each takes once
+ * its group has arrived, unpacking included. *ends: OWNED, free(); the layer behind the last one of
+ * each group. */
+int tx_group(const struct links_way *ways, uint32_t n_ways, const uint64_t *missing,
+             const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
+             struct sh_err *err);
 
 #endif

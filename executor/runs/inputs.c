@@ -44,7 +44,7 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
         n_copies += p->n_in;
     }
     if (n_copies == 0 || bytes / n_copies < MIN_COPY ||
-        (r->model->is_placed && tx_beta_ns(env->tx) * (double)bytes < MIN_FIRST_NS))
+        (r->model->is_placed && tx_lane_beta_ns(env->tx) * (double)bytes < MIN_FIRST_NS))
         return false;
     for (size_t i = 0; i < r->shape->n_inputs; i++)
         if (offs[i] > r->ws_bytes ||

@@ -215,7 +215,7 @@ int64_t slots_interval_ns(const struct job *j)
         return j->interval_ns;
     f.here_ns = sh_clock_ns() - j->since_ns;
     if (!f.copy_ns) /* none was made yet */
-        f.copy_ns = (int64_t)((double)j->written_bytes * tx_beta_ns(j->env->tx));
+        f.copy_ns = (int64_t)((double)j->written_bytes * tx_lane_beta_ns(j->env->tx));
     return interval_ns(&f);
 }
 

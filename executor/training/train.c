@@ -180,7 +180,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     SH_DEBUG("train.go", "job=%" PRId64 " worker=%u step=%" PRId64 " resume=%d ns=%" PRId64, j->id,
              j->w->index, j->step, resume, j->go_ns);
     train__ask_checkpoint(j);
-    worker_grant(j->w, 2 * (int64_t)((double)j->state_bytes * tx_beta_ns(j->env->tx)));
+    worker_grant(j->w, 2 * (int64_t)((double)j->state_bytes * tx_lane_beta_ns(j->env->tx)));
     worker_send(j->w, &m, NULL, 0);
     job_set_phase(j, MSG_JOB_RUNNING);
 }

@@ -98,6 +98,7 @@ static int64_t finish_of(const uint64_t *ends, const uint64_t *sent, const doubl
 {
     const bool is_packed = sent != ends;
     int64_t *copy = calloc(2 * (size_t)n + 1, sizeof(*copy)), *compute = copy ? copy + n : NULL;
+    const struct group_way link = {.alpha_ns = (int64_t)msg->copy_ns, .copy_ns = copy};
     struct group_plan plan = {0};
     int64_t finish = INT64_MAX;
 
@@ -107,10 +108,10 @@ static int64_t finish_of(const uint64_t *ends, const uint64_t *sent, const doubl
         copy[i] = (int64_t)((double)(sent[i] - layer_begin(sent, i)) * msg->link_ns);
         compute[i] = (int64_t)(layer_ns[i] + (is_packed ? bytes * msg->unpack_ns : 0));
     }
-    if (copy && !group_solve(copy, compute, n, (int64_t)msg->copy_ns, &plan, NULL)) {
+    if (copy && !group_solve(&link, 1, compute, n, &plan, NULL)) {
         for (uint32_t g = 0; is_packed && g < plan.n; g++)
             compute[g ? plan.ends[g - 1] : 0] += GROUP_NS;
-        finish = group_evaluate(copy, compute, n, (int64_t)msg->copy_ns, plan.ends, plan.n);
+        finish = group_evaluate(&link, 1, compute, n, plan.ends, plan.n);
     }
     group_plan_fini(&plan);
     free(copy);

@@ -11,12 +11,12 @@
 
 #include "runtime/device/dev.h"
 
-#define DEV_ABI (28000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
+#define DEV_ABI (29000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
 
 struct dev_mem {
     const struct dev_ops *ops;
     size_t bytes;
-    uint32_t n_lanes;
+    uint32_t n_lanes, n_links;
     char device_name[64]; /* product name; "": unknown */
     char pci_bus_id[32];  /* "": unknown, or none */
     size_t device_bytes;  /* all its memory; 0: unknown */
@@ -51,6 +51,8 @@ struct dev_mem_ops { /* the memory face */
     /* both or neither; NULL: memory is not locked */
     int (*host_lock)(struct dev_mem *, void *, size_t, struct sh_err *);
     void (*host_unlock)(struct dev_mem *, void *);
+    /* NULL: the device has one link. */
+    int (*follow)(struct dev_mem *, uint32_t, uint32_t, struct sh_err *);
 };
 
 struct dev_stream_ops { /* the compute face: the device and its stream */

@@ -250,10 +250,20 @@ static int check_lane(const struct dev_mem *m, uint32_t lane, struct sh_err *err
     return SH_OK;
 }
 
+static uint32_t count_links(const struct dev_mem_conf *c)
+{
+    uint32_t n = 1;
+
+    for (uint32_t i = 0; i < c->n_lanes; i++)
+        n = SH_MAX(n, c->links[i] + 1u);
+    return n;
+}
+
 int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct dev_mem **out,
                  struct sh_err *err)
 {
     struct dev_mem_conf conf = *c;
+    uint32_t n_links;
     int rc;
 
     *out = NULL;
@@ -266,10 +276,24 @@ int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct d
                        DEV_MAX_LANES);
     if (!(c->copy_gb_per_s >= 0) || !(c->copy_latency_us >= 0) || c->copy_latency_us > 1e6)
         return SH_FAIL(err, SH_E_INVALID, "copy rate and latency cannot be negative or unlimited");
+    n_links = count_links(c);
+    if (n_links > DEV_MAX_LANES)
+        return SH_FAIL(err, SH_E_INVALID, "%u links to the device are more than %d", n_links,
+                       DEV_MAX_LANES);
+    if (n_links > 1 && !l->ops->mem->follow)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "device \"%s\" copies by one link, not by %u",
+                       l->ops->name, n_links);
     rc = l->ops->mem->open(&conf, out, err);
-    if (!rc)
-        (*out)->ops = l->ops;
-    return rc;
+    if (rc)
+        return rc;
+    (*out)->ops = l->ops;
+    (*out)->n_links = n_links;
+    return SH_OK;
+}
+
+uint32_t dev_mem_n_links(const struct dev_mem *m)
+{
+    return m->n_links;
 }
 
 bool dev_mem_is_queued(const struct dev_mem *m)
@@ -376,6 +400,17 @@ int dev_mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t val
     if (!rc && slot >= DEV_N_TICKETS)
         rc = SH_FAIL(err, SH_E_BUG, "ticket %u does not exist, there are %u", slot, DEV_N_TICKETS);
     return rc ? rc : m->ops->mem->ticket(m, lane, slot, value, err);
+}
+
+int dev_mem_follow(struct dev_mem *m, uint32_t lane, uint32_t after, struct sh_err *err)
+{
+    int rc = check_lane(m, lane, err);
+
+    if (!rc)
+        rc = check_lane(m, after, err);
+    if (!rc && (lane == after || !m->ops->mem->follow))
+        rc = SH_FAIL(err, SH_E_BUG, "lane %u cannot follow lane %u", lane, after);
+    return rc ? rc : m->ops->mem->follow(m, lane, after, err);
 }
 
 int dev_mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)

@@ -60,11 +60,16 @@ struct dev_mem_conf {
     double copy_gb_per_s;   /* cpu: slows copies to this rate, 0: as fast as memory */
     double copy_latency_us; /* cpu: fixed cost of one copy */
     uint32_t n_lanes;       /* 1 .. DEV_MAX_LANES; lane n_lanes-1 is for device-to-host */
+    /* By which link each lane copies; 0: the device's own. Lanes of one link share its rate, links
+     * have theirs beside each other: measure a lane of each. */
+    uint8_t links[DEV_MAX_LANES];
 };
+/* Fails: SH_E_UNSUPPORTED: the device has no other links than its own. */
 int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct dev_mem **out,
                  struct sh_err *err);
-bool dev_mem_is_queued(const struct dev_mem *m); /* false: its memory is the host's */
-void dev_mem_close(struct dev_mem *m);           /* waits for enqueued work (at most 5 s) */
+uint32_t dev_mem_n_links(const struct dev_mem *m); /* 1 + the largest of conf.links */
+bool dev_mem_is_queued(const struct dev_mem *m);   /* false: its memory is the host's */
+void dev_mem_close(struct dev_mem *m);             /* waits for enqueued work (at most 5 s) */
 size_t dev_mem_bytes(const struct dev_mem *m);
 /* Has a pool room for the weights of a model, or for the state of training (trains), beside the
  * workspace of a batch? Fails: SH_E_TOOBIG, with all sizes and what to do. */
@@ -87,6 +92,10 @@ int dev_mem_move(struct dev_mem *m, uint32_t lane, size_t dst_off, size_t src_of
 int dev_mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes,
                  struct sh_err *err); /* [enqueue] scrub */
 int dev_mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
+                   struct sh_err *err); /* [enqueue] */
+/* What `lane` gets from now on begins when all that `after` has got so far is done: two lanes have
+ * no order otherwise. Only where the device has other links. */
+int dev_mem_follow(struct dev_mem *m, uint32_t lane, uint32_t after,
                    struct sh_err *err); /* [enqueue] */
 /* Once everything enqueued on the lane so far is done, dev_mem_next_mark() returns `cookie`. */
 int dev_mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie,

@@ -66,6 +66,11 @@ static int layer_times(struct profile *f, struct sh_err *err)
     return SH_OK;
 }
 
+static struct group_way one_link(const struct profile *f)
+{
+    return (struct group_way){.alpha_ns = (int64_t)llround(f->alpha_ns), .copy_ns = f->copy_ns};
+}
+
 /* The inputs are zero: the time that an operation takes does not depend on values. */
 static int measure_layers(struct profile *f, const struct run_conf *c, struct sh_err *err)
 {
@@ -82,9 +87,11 @@ static int measure_layers(struct profile *f, const struct run_conf *c, struct sh
         rc = copy_cost(f, c, err);
     if (!rc)
         rc = layer_times(f, err);
-    if (!rc && f->n)
-        rc = group_solve(f->copy_ns, f->compute_ns, f->n, (int64_t)llround(f->alpha_ns), &f->groups,
-                         err);
+    if (!rc && f->n) {
+        const struct group_way link = one_link(f);
+
+        rc = group_solve(&link, 1, f->compute_ns, f->n, &f->groups, err);
+    }
     return rc;
 }
 
@@ -103,7 +110,7 @@ struct totals {
 
 static int totals_of(const struct profile *f, struct totals *t, struct sh_err *err)
 {
-    int64_t alpha = (int64_t)llround(f->alpha_ns);
+    const struct group_way link = one_link(f);
     uint32_t *each = calloc(f->n + 1u, sizeof(*each));
 
     *t = (struct totals){0};
@@ -115,8 +122,8 @@ static int totals_of(const struct profile *f, struct totals *t, struct sh_err *e
         t->copy_ns += f->copy_ns[i];
     }
     if (f->n) {
-        t->per_layer_ns = group_evaluate(f->copy_ns, f->compute_ns, f->n, alpha, each, f->n);
-        t->one_group_ns = group_evaluate(f->copy_ns, f->compute_ns, f->n, alpha, &f->n, 1);
+        t->per_layer_ns = group_evaluate(&link, 1, f->compute_ns, f->n, each, f->n);
+        t->one_group_ns = group_evaluate(&link, 1, f->compute_ns, f->n, &f->n, 1);
     }
     free(each);
     return SH_OK;

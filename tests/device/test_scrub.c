@@ -3,7 +3,7 @@
  *
  * Without it: a tenant could read another one's activations, and nothing else would tell.
  */
-/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o executor/memory/links.o runtime/group.o */
 #include "common/clock.h"
 #include "executor/memory/space.h"
 #include "tests/device/dev_test.h"
@@ -25,7 +25,7 @@ struct rig {
 
 static void rig_open(struct rig *r)
 {
-    const struct dev_mem_conf c = {.pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = TX_N_LANES};
+    const struct dev_mem_conf c = {.pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = 2};
     int fds[DEV_MAX_FDS];
     struct dev_conf dc = {.threads = 1, .arena_bytes = c.pool_bytes, .fds = fds};
     struct sh_err err = {0};

@@ -217,6 +217,7 @@ static int make_groups(const struct lab *l, const struct model *m, uint32_t batc
 {
     const enum lab_mode mode = l->steps[l->at].mode;
     uint64_t *missing = calloc(m->n_layers + 1u, sizeof(*missing));
+    const struct links_way link = {tx_alpha_ns(l->x->tx), tx_beta_ns(l->x->tx)};
     const double *layer_ns = NULL;
     uint32_t *ends = NULL, n = 0;
     int rc = SH_OK;
@@ -227,8 +228,7 @@ static int make_groups(const struct lab *l, const struct model *m, uint32_t batc
         missing[i] = layer_bytes(m->layer_ends, i);
     model_batch(m, batch, &layer_ns);
     if (mode == LAB_OPTIMUM)
-        rc = tx_group(tx_alpha_ns(l->x->tx), tx_beta_ns(l->x->tx), missing, layer_ns, m->n_layers,
-                      &ends, &n, err);
+        rc = tx_group(&link, 1, missing, layer_ns, m->n_layers, &ends, &n, err);
     else
         rc = lab_group(mode, missing, m->n_layers, &ends, &n, err);
     if (!rc && !(*out = calloc(n, sizeof(**out))))

@@ -13,21 +13,23 @@
 #define ZERO_SHARE 2 /* a scrub only writes */
 #define SEE_NS 200   /* until a waiter sees a ticket */
 
-enum cmd_kind { CMD_COPY, CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK };
+enum cmd_kind { CMD_COPY, CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK, CMD_FOLLOW };
 
 struct cmd {
     enum cmd_kind kind;
     enum dev_dir dir;
     size_t off, from, bytes; /* from: of a move */
     char *host;
-    uint32_t slot;
-    uint64_t value;
+    uint32_t slot;  /* FOLLOW: the other lane ... */
+    uint64_t value; /* ... and how many of its commands come before */
 };
 
 struct lane {
     struct cmd cmds[RING];
     uint32_t head, n;
+    uint64_t n_done;
     bool is_busy;
+    double times; /* as the link of the profile, so many times */
 };
 
 struct waiter {
@@ -190,7 +192,7 @@ static size_t half(const struct cmd *c)
     return c->bytes / 2 / sizeof(uint64_t) * sizeof(uint64_t);
 }
 
-static int64_t duration(const struct sim_device *d, const struct cmd *c)
+static int64_t duration(const struct sim_device *d, const struct lane *l, const struct cmd *c)
 {
     const struct sim_profile *p = d->conf->profile;
     int64_t ns = p->latency_ns;
@@ -199,6 +201,7 @@ static int64_t duration(const struct sim_device *d, const struct cmd *c)
     case CMD_COPY:
         ns += (int64_t)((double)c->bytes *
                         (c->dir == DEV_H2D ? p->to_ns_per_byte : p->from_ns_per_byte));
+        ns = (int64_t)((double)ns * l->times);
         if (happens(d->conf->stall))
             ns += sim_between(0, d->conf->max_stall_ns);
         return ns;
@@ -228,6 +231,8 @@ static void finish(struct sim_device *d, const struct cmd *c)
         break;
     case CMD_MARK:
         add_mark(d, c->value);
+        break;
+    case CMD_FOLLOW:
         break;
     }
 }
@@ -265,12 +270,12 @@ static void go_on(struct sim_device *d, uint32_t lane)
     struct lane *l = &d->lanes[lane];
     const struct cmd *c = &l->cmds[l->head];
 
-    if (l->is_busy || l->n == 0)
+    if (l->is_busy || l->n == 0 || (c->kind == CMD_FOLLOW && d->lanes[c->slot].n_done < c->value))
         return;
     l->is_busy = true;
     if (c->kind == CMD_COPY)
         copy(d, c, 0, half(c));
-    sim_world_after(duration(d, c), on_done, d, lane);
+    sim_world_after(duration(d, l, c), on_done, d, lane);
 }
 
 static bool is_dead(const struct sim_device *d)
@@ -290,8 +295,11 @@ static void on_done(void *arg, uint64_t lane)
     /* From the start of the ring again when it is empty: few pages of it are ever touched. */
     l->head = --l->n ? (l->head + 1) % RING : 0;
     l->is_busy = false;
+    l->n_done++;
     finish(d, &c);
     go_on(d, (uint32_t)lane);
+    for (uint32_t k = 0; k < d->base.n_lanes && d->base.n_links > 1; k++)
+        go_on(d, k); /* who follows it */
 }
 
 static int enqueue(struct dev_mem *m, uint32_t lane, const struct cmd *c, struct sh_err *err)
@@ -301,6 +309,8 @@ static int enqueue(struct dev_mem *m, uint32_t lane, const struct cmd *c, struct
 
     if (l->n == RING)
         return SH_FAIL(err, SH_E_QUEUEFULL, "copy lane %u already holds %u commands", lane, RING);
+    if (lane > 0 && lane < d->base.n_links && happens(d->conf->refuse_link))
+        return SH_FAIL(err, SH_E_DEVMEM, "the simulated link %u is not there", lane);
     if (happens(d->conf->refuse))
         return SH_FAIL(err, SH_E_DEVMEM, "the simulated device has no memory for a command");
     l->cmds[(l->head + l->n++) % RING] = *c;
@@ -353,6 +363,14 @@ static int mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t 
 static int mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)
 {
     const struct cmd c = {.kind = CMD_MARK, .value = cookie};
+
+    return enqueue(m, lane, &c, err);
+}
+
+static int mem_follow(struct dev_mem *m, uint32_t lane, uint32_t after, struct sh_err *err)
+{
+    const struct lane *a = &device(m)->lanes[after];
+    const struct cmd c = {.kind = CMD_FOLLOW, .slot = after, .value = a->n_done + a->n};
 
     return enqueue(m, lane, &c, err);
 }
@@ -413,6 +431,8 @@ static int mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct s
     d->base.n_lanes = c->n_lanes;
     d->base.device_bytes = (size_t)(d->conf->profile->device_bytes / SIM_SCALE);
     sh_strlcpy(d->base.device_name, d->conf->profile->device, sizeof(d->base.device_name));
+    for (uint32_t k = 0; k < c->n_lanes; k++)
+        d->lanes[k].times = c->links[k] ? d->conf->link_times[c->links[k]] : 1;
     d->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = sh_shm_create("shunt-sim-arena", c->pool_bytes, &d->arena, err);
     if (!rc)
@@ -428,6 +448,19 @@ static int mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct s
     return SH_OK;
 }
 
+static bool end_one(struct sim_device *d, struct lane *l)
+{
+    const struct cmd *c = &l->cmds[l->head];
+
+    if (l->n == 0 || (c->kind == CMD_FOLLOW && d->lanes[c->slot].n_done < c->value))
+        return false;
+    finish(d, c);
+    l->head = (l->head + 1) % RING;
+    l->n--;
+    l->n_done++;
+    return true;
+}
+
 /* Waits for what is enqueued: it happens now. */
 static void mem_close(struct dev_mem *m)
 {
@@ -435,11 +468,11 @@ static void mem_close(struct dev_mem *m)
 
     if (!d)
         return;
-    for (uint32_t i = 0; i < d->base.n_lanes; i++)
-        for (struct lane *l = &d->lanes[i]; l->n > 0; l->n--) {
-            finish(d, &l->cmds[l->head]);
-            l->head = (l->head + 1) % RING;
-        }
+    for (bool did = true; did;) {
+        did = false;
+        for (uint32_t i = 0; i < d->base.n_lanes; i++)
+            did |= end_one(d, &d->lanes[i]);
+    }
     d->is_closed = true;
 }
 
@@ -506,6 +539,7 @@ static const struct dev_mem_ops MEM = {
     .move = mem_move,
     .zero = mem_zero,
     .ticket = mem_ticket,
+    .follow = mem_follow,
     .mark = mem_mark,
     .event_fd = mem_event_fd,
     .next_mark = mem_next_mark,
@@ -558,8 +592,8 @@ int __wrap_dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, d
     const struct sim_profile *p = device(m)->conf->profile;
     const double error = 0.97 + (double)sim_below(61) / 1000; /* as measured on a busy host */
 
-    (void)lane, (void)err;
-    *alpha_ns = (double)p->latency_ns * error;
-    *beta_ns = p->to_ns_per_byte * error;
+    (void)err;
+    *alpha_ns = (double)p->latency_ns * error * device(m)->lanes[lane].times;
+    *beta_ns = p->to_ns_per_byte * error * device(m)->lanes[lane].times;
     return SH_OK;
 }

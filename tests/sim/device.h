@@ -1,10 +1,11 @@
 /* device.h - a device of the simulation: the memory face of runtime/device/dev.h in virtual time,
  * and what the workers of the simulation see of it.
  *
- * A lane does one thing after the other. A copy takes latency + bytes * rate of the profile: its
- * first half is read and written when it begins, the rest when it ends, so that who changes either
- * place meanwhile, or gives it away, leaves a mixture that somebody will find. The device lives as
- * long as the process that opened it.
+ * A lane does one thing after the other; lanes run beside each other, except where one follows
+ * another. A copy takes latency + bytes * rate of the profile: its first half is read and written
+ * when it begins, the rest when it ends, so that who changes either place meanwhile, or gives it
+ * away, leaves a mixture that somebody will find. The device lives as long as the process that
+ * opened it.
  */
 #ifndef SH_TESTS_SIM_DEVICE_H
 #define SH_TESTS_SIM_DEVICE_H
@@ -17,11 +18,15 @@ struct sim_device;
 
 struct sim_device_conf {
     const struct sim_profile *profile;
-    bool is_queued; /* as a GPU; false: as the cpu device, whose workers have no slab of an API */
+    bool is_queued;   /* as a GPU; false: as the cpu device, whose workers have no slab of an API */
+    uint32_t n_links; /* towards the device; 0: one */
+    double
+        link_times[DEV_MAX_LANES]; /* what a copy takes by each, as by the first, so many times */
     /* Chances of each call, or each copy. */
     double refuse;        /* SH_E_DEVMEM: nothing happened */
     double refuse_ticket; /* the same, of tickets alone: the copies before them are on their way */
     double refuse_lock;   /* host memory stays pageable */
+    double refuse_link;   /* of the links but the first */
     double stall;         /* a copy that takes up to max_stall_ns longer */
     int64_t max_stall_ns;
 };

@@ -28,6 +28,7 @@ void exec_calm_workers(void)
 void exec_calm_device(struct sim_exec *e)
 {
     e->device.refuse = e->device.refuse_ticket = e->device.refuse_lock = e->device.stall = 0;
+    e->device.refuse_link = 0;
 }
 
 void exec_calm_disk(unsigned host)
@@ -165,7 +166,7 @@ void exec_fault_device(struct sim_exec *e, const uint64_t r[static 3])
 {
     const int64_t ns = exec_fault_time(r[2]);
 
-    switch (r[0] % 4) {
+    switch (r[0] % 5) {
     case 0:
         e->device.refuse = 0.002 * (double)(1 + r[1] % 100);
         break;
@@ -174,6 +175,9 @@ void exec_fault_device(struct sim_exec *e, const uint64_t r[static 3])
         break;
     case 2:
         e->device.refuse_ticket = e->device.stall = 0.5;
+        break;
+    case 3: /* a neighbour goes away, or comes and goes */
+        e->device.refuse_link = r[1] % 2 ? 1 : 0.2;
         break;
     default:
         e->device.stall = 0.01 * (double)(1 + r[1] % 20);

@@ -56,6 +56,15 @@ void sim_exec_packs(struct exec_conf *c)
     c->keep_packed_percent = KEEP[sim_below(SH_ARRAY_LEN(KEEP))];
 }
 
+void sim_exec_links(struct sim_exec *e)
+{
+    static const uint32_t N[] = {1, 1, 2, 4};
+
+    e->device.n_links = N[sim_below(SH_ARRAY_LEN(N))];
+    for (uint32_t k = 1; k < e->device.n_links; k++)
+        e->device.link_times[k] = 0.5 + (double)sim_below(1500) / 1000;
+}
+
 static void load_options(struct sim_exec *e)
 {
     static char program[] = "shunt-executor";
@@ -75,6 +84,7 @@ static void load_options(struct sim_exec *e)
     e->conf.pool_bytes = (int64_t)(e->n_blocks * DEV_BLOCK);
     e->conf.model_host_bytes = (int64_t)64 << 20; /* not what this host has */
     set(&e->conf.tables_in_place, sim_below(2) ? "on" : "off");
+    e->conf.copy_links = e->device.n_links ? e->device.n_links : 1;
     if (e->tune)
         e->tune(e, &e->conf, &e->wishes);
 }

@@ -35,6 +35,8 @@ struct sim_exec {
 
 /* Most executors pack what they make; some do not, and read what others have packed. For tune(). */
 void sim_exec_packs(struct exec_conf *c);
+/* Before its first start: how many links it has, and how fast. */
+void sim_exec_links(struct sim_exec *e);
 /* Starts it (again). Does nothing while it is alive. */
 void sim_exec_start(struct sim_exec *e);
 void sim_exec_term(struct sim_exec *e);                  /* SIGTERM */

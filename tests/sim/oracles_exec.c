@@ -391,7 +391,7 @@ static void check_slots(struct watched *k, struct job *j)
  * lane. */
 static int64_t on_its_way_ns(const struct job *j)
 {
-    const double all = tx_beta_ns(j->env->tx) * (double)dev_mem_bytes(j->env->mem);
+    const double all = tx_lane_beta_ns(j->env->tx) * (double)dev_mem_bytes(j->env->mem);
 
     return j->stop_ns - j->go_ns < (int64_t)all ? (int64_t)all : 0;
 }

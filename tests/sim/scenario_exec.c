@@ -95,6 +95,7 @@ static void setup(void)
                                  .n_blocks = (uint32_t)sim_between(300, 1900),
                                  .device = {.profile = p, .is_queued = sim_below(3) > 0},
                                  .tune = tune};
+    sim_exec_links(&executor);
     sim_programs(SIM_EXEC_PROGRAMS, SIM_N_EXEC_PROGRAMS);
     script_begin(&executor, p, is_local, !is_local && sim_below(2));
     oracles_exec_begin();

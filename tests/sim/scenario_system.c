@@ -195,6 +195,7 @@ static void make(unsigned i, unsigned host)
                                  .n_blocks = (uint32_t)sim_between(MIN_BLOCKS, MAX_BLOCKS),
                                  .device = {.profile = profile, .is_queued = sim_below(2)},
                                  .tune = tune};
+    sim_exec_links(&execs[i]);
 }
 
 static void start(unsigned i)

@@ -17,7 +17,7 @@ struct space_rig {
 
 static inline void space_rig_open(struct space_rig *r, uint32_t blocks)
 {
-    const struct dev_mem_conf c = {.pool_bytes = blocks * DEV_BLOCK, .n_lanes = TX_N_LANES};
+    const struct dev_mem_conf c = {.pool_bytes = blocks * DEV_BLOCK, .n_lanes = 2};
     struct sh_err err = {0};
 
     *r = (struct space_rig){0};

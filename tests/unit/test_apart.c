@@ -3,7 +3,7 @@
  * Without it: a run could unpack from where others have written meanwhile, a copy that never came
  * could count as one, memory could be held for a model that has gone, or be taken for copies where
  * all images have room. */
-/* uses: executor/models/apart.o executor/models/packed.o executor/models/model_life.o executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
+/* uses: executor/models/apart.o executor/models/packed.o executor/models/model_life.o executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o executor/memory/links.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "common/mem.h"
 #include "executor/models/apart.h"

@@ -2,7 +2,7 @@
  *
  * Without it: a run could compute with layers that nobody has unpacked, or with packed ones over
  * which others were written. */
-/* uses: executor/models/packed.o executor/memory/transmit.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o runtime/group.o libdevice.a */
+/* uses: executor/models/packed.o executor/memory/transmit.o executor/memory/links.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "common/mem.h"
 #include "executor/models/apart.h"

@@ -1,7 +1,7 @@
 /* test_room_memory.c - what a run that gets no memory leaves as it was: the tries of room.c on a
  * device. Without it: images could be thrown out for a workspace whose run has no room for its own
  * image, again at each of its tries, and be copied in again for whoever asks for them next. */
-/* uses: executor/runs/room.o executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
+/* uses: executor/runs/room.o executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o executor/memory/links.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "executor/models/apart.h"
 #include "executor/models/tables.h"

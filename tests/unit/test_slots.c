@@ -91,7 +91,7 @@ void job_report_saved(struct job *j, const struct sh_err *why)
 void job_log_say(struct job_log *l, const char *fmt, ...) { (void)l, (void)fmt; }
 int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct sh_err *err)
 { (void)t, (void)lane, (void)slot, (void)value, (void)err; return SH_OK; }
-double tx_beta_ns(const struct tx *t) { (void)t; return 0.1; }
+double tx_lane_beta_ns(const struct tx *t) { (void)t; return 0.1; }
 size_t space_offset(const struct space_range *r) { (void)r; return 0; }
 int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
 { (void)m, (void)base, (void)bytes, (void)err; return SH_OK; }

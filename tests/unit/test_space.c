@@ -2,7 +2,7 @@
  *
  * Without it: a run could start on weights that are still being moved, or get a workspace that a
  * late scrub zeroes under it; both answer with numbers that look like any others. */
-/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o executor/memory/links.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "common/clock.h"
 #include "common/log.h"

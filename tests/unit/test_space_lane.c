@@ -3,7 +3,7 @@
  * Without it: a run could compute over a head that has not moved yet, a scrub that is still on the
  * lane could wipe the inputs of the run that got the blocks meanwhile, a head could be overwritten
  * before it was read, or a tenant could get what another left behind the end of an image. */
-/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o tests/device/fake/fake_mem.o tests/device/fake/fake_dev.o libdevice.a */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o executor/memory/links.o runtime/group.o tests/device/fake/fake_mem.o tests/device/fake/fake_dev.o libdevice.a */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/memory/space.h"
@@ -44,7 +44,7 @@ static int flaky_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct 
 static void open_device(struct rig *r)
 {
     const struct dev_mem_conf mc = {
-        .pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = TX_N_LANES, .copy_latency_us = 50};
+        .pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = 2, .copy_latency_us = 50};
     int fds[DEV_MAX_FDS];
     struct dev_conf dc = {.arena_bytes = mc.pool_bytes, .fds = fds};
 

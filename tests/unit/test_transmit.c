@@ -2,7 +2,7 @@
  *
  * Without it: a group could be announced before its bytes are there, a resident head could be
  * copied again (or a missing byte not at all), or a stuck switch could hold its waiter for ever. */
-/* uses: tests/lab/group.o executor/memory/transmit.o runtime/group.o libdevice.a */
+/* uses: tests/lab/group.o executor/memory/transmit.o executor/memory/links.o runtime/group.o libdevice.a */
 /* link: -ldl -Wl,--wrap=dev_mem_measure */
 #include "common/clock.h"
 #include "tests/lab/group.h"
@@ -35,7 +35,8 @@ static void every_mode_covers_all_layers_once(void **state)
         uint32_t *ends = NULL, n = 0;
 
         if (mode == LAB_OPTIMUM)
-            assert_ok(tx_group(100, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
+            assert_ok(
+                tx_group(&(struct links_way){100, 1}, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
         else
             assert_ok(lab_group((enum lab_mode)mode, missing, N_LAYERS, &ends, &n, NULL));
         sum_up(ends, n, N_LAYERS);
@@ -77,7 +78,7 @@ static void a_small_first_layer_takes_in_what_follows(void **state)
         missing[i] = i < head ? 0 : 2000 + 1000 * (uint64_t)i;
         ns[i] = i < head ? 0 : 100000;
     }
-    assert_ok(tx_group(3000, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
+    assert_ok(tx_group(&(struct links_way){3000, 1}, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
     sum_up(ends, n, N_LAYERS);
     assert_int_equal(ends[0], head); /* which waits for nothing */
     for (uint32_t g = 1; g < n; g++) {
@@ -154,7 +155,7 @@ static int load(struct rig *r, const struct tx_place *at)
 static void rig_open(struct rig *r, double gb_per_s)
 {
     const struct dev_mem_conf c = {
-        .pool_bytes = 8 * DEV_BLOCK, .n_lanes = TX_N_LANES, .copy_gb_per_s = gb_per_s};
+        .pool_bytes = 8 * DEV_BLOCK, .n_lanes = 2, .copy_gb_per_s = gb_per_s};
     struct sh_err err = {0};
     uint64_t bytes = 0;
 

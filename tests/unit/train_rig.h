@@ -209,7 +209,7 @@ int space_check_max(struct space *s, uint32_t tag, uint64_t bytes, const char *w
 { (void)s, (void)tag, (void)bytes, (void)what, (void)err; return SH_OK; }
 int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err *err)
 { (void)s, (void)tenant, (void)err; *out = 1; return SH_OK; }
-double tx_beta_ns(const struct tx *t) { (void)t; return 0.1; }
+double tx_lane_beta_ns(const struct tx *t) { (void)t; return 0.1; }
 void tx_forget(struct tx *t, const void *arg) { (void)t, (void)arg; }
 uint32_t dev_ticket_value(const struct dev_mem *m, uint32_t slot) { (void)m, (void)slot; return 1; }
 void dev_ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value)

@@ -341,6 +341,7 @@ const struct dev_mem_ops CPU__MEM = {
     .move = cpu__mem_move,
     .zero = cpu__mem_zero,
     .ticket = cpu__mem_ticket,
+    .follow = cpu__mem_follow,
     .mark = cpu__mem_mark,
     .event_fd = cpu__mem_event_fd,
     .next_mark = cpu__mem_next_mark,

@@ -28,7 +28,7 @@
 #define CLOSE_S 5
 #define FRESH_BYTES ((size_t)64 << 10) /* of the arena, whose first copy is told apart */
 
-enum cmd_kind { CMD_COPY, CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK };
+enum cmd_kind { CMD_COPY, CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK, CMD_FOLLOW };
 
 struct cmd {
     enum cmd_kind kind;
@@ -36,8 +36,9 @@ struct cmd {
     unsigned char *dst;
     const unsigned char *src;
     size_t bytes;
-    uint64_t value; /* of a ticket or mark */
+    uint64_t value; /* of a ticket or mark; FOLLOW: so many commands of that lane are done */
     uint32_t slot;
+    struct lane *after;
     int64_t enqueued_ns;
 };
 
@@ -45,11 +46,13 @@ struct lane {
     struct cpu_mem *mem;
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock; /* guards ring, head, n */
-    pthread_cond_t wake;
-    struct cmd *ring; /* OWNED */
-    uint32_t head, n;
-    int64_t ready_ns; /* when the previous command was done; of the lane's thread only */
+    uint32_t link;
+    pthread_mutex_t lock;        /* guards ring, head, n, and what is counted */
+    pthread_cond_t wake, passed; /* passed: n_done has grown, and somebody waits for that */
+    struct cmd *ring;            /* OWNED */
+    uint32_t head, n, n_followers;
+    uint64_t n_given, n_done; /* commands, since it exists */
+    int64_t ready_ns;         /* when the previous command was done; of the lane's thread only */
 };
 
 struct cpu_mem {
@@ -63,7 +66,7 @@ struct cpu_mem {
     atomic_bool stop, aborted; /* finish what is queued; drop what is queued */
 
     pthread_mutex_t link_lock;
-    int64_t link_free_ns[2];
+    int64_t link_free_ns[DEV_MAX_LANES][2]; /* by link and direction */
     struct dev_marks marks;
 };
 
@@ -121,8 +124,8 @@ static int64_t take_link(struct lane *l, const struct cmd *c, int64_t duration_n
     int64_t begin = SH_MAX(c->enqueued_ns, l->ready_ns);
 
     pthread_mutex_lock(&m->link_lock);
-    begin = SH_MAX(begin, m->link_free_ns[c->dir]);
-    m->link_free_ns[c->dir] = begin + duration_ns;
+    begin = SH_MAX(begin, m->link_free_ns[l->link][c->dir]);
+    m->link_free_ns[l->link][c->dir] = begin + duration_ns;
     pthread_mutex_unlock(&m->link_lock);
     return begin;
 }
@@ -203,6 +206,16 @@ static void run_slow_copy(struct lane *l, const struct cmd *c)
     l->ready_ns = begin + total;
 }
 
+static void follow_lane(struct lane *after, uint64_t n_done)
+{
+    pthread_mutex_lock(&after->lock);
+    after->n_followers++;
+    while (after->n_done < n_done)
+        pthread_cond_wait(&after->passed, &after->lock);
+    after->n_followers--;
+    pthread_mutex_unlock(&after->lock);
+}
+
 static void run_cmd(struct lane *l, const struct cmd *c)
 {
     struct cpu_mem *m = l->mem;
@@ -227,15 +240,22 @@ static void run_cmd(struct lane *l, const struct cmd *c)
     case CMD_MARK:
         dev_marks_reach(&m->marks, c->value);
         return;
+    case CMD_FOLLOW:
+        follow_lane(c->after, c->value);
+        break;
     }
     l->ready_ns = sh_clock_ns();
 }
 
-static bool next_cmd(struct lane *l, struct cmd *out)
+/* did: the last one is done. */
+static bool next_cmd(struct lane *l, bool did, struct cmd *out)
 {
     bool found;
 
     pthread_mutex_lock(&l->lock);
+    l->n_done += did;
+    if (l->n_followers > 0)
+        pthread_cond_broadcast(&l->passed);
     while (l->n == 0 && !atomic_load(&l->mem->stop))
         pthread_cond_wait(&l->wake, &l->lock);
     found = l->n > 0;
@@ -257,7 +277,7 @@ static void *lane_main(void *arg)
      * ahead of compute threads. Without the right to do so the lane still works, a little later. */
     prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), -10);
-    while (next_cmd(l, &c))
+    for (bool did = false; next_cmd(l, did, &c); did = true)
         if (!atomic_load(&l->mem->aborted))
             run_cmd(l, &c);
     return NULL;
@@ -277,6 +297,7 @@ static int enqueue_cmd(struct dev_mem *base, uint32_t lane, struct cmd c, struct
     } else {
         l->ring[(l->head + l->n) % RING] = c;
         l->n++;
+        l->n_given++;
         pthread_cond_signal(&l->wake);
     }
     pthread_mutex_unlock(&l->lock);
@@ -319,6 +340,18 @@ int cpu__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t va
     return enqueue_cmd(m, lane, c, err);
 }
 
+/* What it waits for was given before, so lanes cannot wait for each other in a ring. */
+int cpu__mem_follow(struct dev_mem *m, uint32_t lane, uint32_t after, struct sh_err *err)
+{
+    struct lane *a = &mem_of(m)->lanes[after];
+    struct cmd c = {.kind = CMD_FOLLOW, .after = a};
+
+    pthread_mutex_lock(&a->lock);
+    c.value = a->n_given;
+    pthread_mutex_unlock(&a->lock);
+    return enqueue_cmd(m, lane, c, err);
+}
+
 int cpu__mem_mark(struct dev_mem *base, uint32_t lane, uint64_t cookie, struct sh_err *err)
 {
     struct dev_marks *marks = &mem_of(base)->marks;
@@ -335,13 +368,15 @@ int cpu__mem_mark(struct dev_mem *base, uint32_t lane, uint64_t cookie, struct s
 
 /* ------------------------------------------------------------------ life */
 
-static int start_lane(struct cpu_mem *m, uint32_t i, struct sh_err *err)
+static int start_lane(struct cpu_mem *m, uint32_t i, uint32_t link, struct sh_err *err)
 {
     struct lane *l = &m->lanes[i];
 
     l->mem = m;
+    l->link = link;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->wake, NULL);
+    pthread_cond_init(&l->passed, NULL);
     m->n_ready = i + 1;
     l->ring = calloc(RING, sizeof(*l->ring));
     if (!l->ring)
@@ -383,7 +418,7 @@ int cpu__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh_
     if (!rc)
         rc = sh_shm_create("shunt-tickets", DEV_N_TICKETS * sizeof(uint32_t), &m->tickets, err);
     for (uint32_t i = 0; i < c->n_lanes && !rc; i++)
-        rc = start_lane(m, i, err);
+        rc = start_lane(m, i, c->links[i], err);
     if (rc)
         goto out;
     *out = &m->base;
@@ -414,6 +449,7 @@ static void stop_lanes(struct cpu_mem *m)
         }
         free(l->ring);
         pthread_cond_destroy(&l->wake);
+        pthread_cond_destroy(&l->passed);
         pthread_mutex_destroy(&l->lock);
     }
 }

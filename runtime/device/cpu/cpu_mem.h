@@ -4,10 +4,10 @@
  * that takes commands from a bounded ring, so a lane behaves like a copy engine's queue: enqueueing
  * never blocks, and a full ring is SH_E_QUEUEFULL.
  *
- * Slowed copies: each direction is one link that all lanes share, as with PCIe. A copy occupies its
- * link from max(enqueued, lane free, link free) for latency + bytes / rate, computed on the clock
- * and not measured: a late wake-up of one copy does not delay the next one, so a sequence of copies
- * takes exactly as long as the rate says.
+ * Slowed copies: each direction is one link that all its lanes share, as with PCIe; further links
+ * are as slow as the first. A copy occupies its link from max(enqueued, lane free, link free) for
+ * latency + bytes / rate, computed on the clock and not measured: a late wake-up of one copy does
+ * not delay the next one, so a sequence of copies takes exactly as long as the rate says.
  */
 #ifndef SH_RUNTIME_DEVICE_CPU_CPU_MEM_H
 #define SH_RUNTIME_DEVICE_CPU_CPU_MEM_H
@@ -25,6 +25,7 @@ int cpu__mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, st
 int cpu__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
                     struct sh_err *err);
 int cpu__mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err);
+int cpu__mem_follow(struct dev_mem *m, uint32_t lane, uint32_t after, struct sh_err *err);
 int cpu__mem_event_fd(const struct dev_mem *m);
 bool cpu__mem_next_mark(struct dev_mem *m, uint64_t *cookie);
 void cpu__ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value);

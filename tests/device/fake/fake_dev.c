@@ -407,6 +407,7 @@ static const struct dev_mem_ops MEM = {
     .move = fake__mem_move,
     .zero = fake__mem_zero,
     .ticket = fake__mem_ticket,
+    .follow = fake__mem_follow,
     .mark = fake__mem_mark,
     .event_fd = fake__mem_event_fd,
     .next_mark = fake__mem_next_mark,

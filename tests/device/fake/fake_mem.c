@@ -10,15 +10,15 @@
 
 #define RING 4096u
 
-enum cmd_kind { CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK };
+enum cmd_kind { CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK, CMD_FOLLOW };
 
 struct cmd {
     enum cmd_kind kind;
     unsigned char *dst;
     const unsigned char *src;
     size_t bytes;
-    uint32_t slot;
-    uint64_t value;
+    uint32_t slot;  /* FOLLOW: the other lane ... */
+    uint64_t value; /* ... and how many of its commands must be done */
     int64_t due_ns;
 };
 
@@ -26,13 +26,20 @@ struct ring {
     struct cmd *cmds; /* OWNED RING */
     uint32_t head, n;
     int64_t ready_ns; /* when the last command enqueued is done */
+    uint64_t n_done;
+    bool is_held;
+};
+
+struct link {
+    double ns_per_byte;
+    int64_t latency_ns, free_ns[2];
 };
 
 struct fake_mem {
     struct dev_mem base; /* first member */
     struct sh_shm arena, tickets;
-    double ns_per_byte;
-    int64_t latency_ns, link_free_ns[2];
+    uint8_t link_of[DEV_MAX_LANES];
+    struct link links[DEV_MAX_LANES];
     struct ring lanes[DEV_MAX_LANES], marks; /* marks: of kind CMD_MARK, done and not fetched */
     int timer_fd;
 };
@@ -75,10 +82,20 @@ static void run_cmd(struct fake_mem *m, const struct cmd *c)
     case CMD_MARK:
         push(&m->marks, c);
         break;
+    case CMD_FOLLOW:
+        break;
     }
 }
 
-/* The lane whose first command is due first; NULL if all are empty. */
+static bool may_go(const struct fake_mem *m, const struct ring *l)
+{
+    const struct cmd *c = &l->cmds[l->head];
+
+    return l->n > 0 && !l->is_held &&
+           (c->kind != CMD_FOLLOW || m->lanes[c->slot].n_done >= c->value);
+}
+
+/* The lane whose first command is due first; NULL if none has one that may go. */
 static struct ring *first_due(struct fake_mem *m)
 {
     struct ring *best = NULL;
@@ -86,7 +103,7 @@ static struct ring *first_due(struct fake_mem *m)
     for (uint32_t i = 0; i < m->base.n_lanes; i++) {
         struct ring *l = &m->lanes[i];
 
-        if (l->n > 0 && (!best || l->cmds[l->head].due_ns < best->cmds[best->head].due_ns))
+        if (may_go(m, l) && (!best || l->cmds[l->head].due_ns < best->cmds[best->head].due_ns))
             best = l;
     }
     return best;
@@ -128,6 +145,7 @@ static void catch_up(struct fake_mem *m)
 
         l->head = (l->head + 1) % RING;
         l->n--;
+        l->n_done++;
         run_cmd(m, &c);
     }
     set_timer(m);
@@ -162,11 +180,12 @@ int fake__mem_copy(struct dev_mem *base, uint32_t lane, enum dev_dir dir, size_t
     struct fake_mem *m = mem_of(base);
     unsigned char *at = (unsigned char *)m->arena.base + off;
     struct cmd c = {.kind = CMD_MOVE, .bytes = bytes};
+    struct link *link = &m->links[m->link_of[lane]];
 
     c.dst = dir == DEV_H2D ? at : host;
     c.src = dir == DEV_H2D ? host : at;
-    return enqueue(base, lane, c, &m->link_free_ns[dir],
-                   m->latency_ns + (int64_t)((double)bytes * m->ns_per_byte), err);
+    return enqueue(base, lane, c, &link->free_ns[dir],
+                   link->latency_ns + (int64_t)((double)bytes * link->ns_per_byte), err);
 }
 
 int fake__mem_move(struct dev_mem *m, uint32_t lane, size_t dst, size_t src, size_t bytes,
@@ -192,6 +211,16 @@ int fake__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t v
     struct cmd c = {.kind = CMD_TICKET, .slot = slot, .value = value};
 
     return enqueue(m, lane, c, NULL, 0, err);
+}
+
+int fake__mem_follow(struct dev_mem *base, uint32_t lane, uint32_t after, struct sh_err *err)
+{
+    struct fake_mem *m = mem_of(base);
+    const struct ring *a = &m->lanes[after];
+    struct cmd c = {.kind = CMD_FOLLOW, .slot = after, .value = a->n_done + a->n};
+    int64_t other = a->ready_ns;
+
+    return enqueue(base, lane, c, &other, 0, err);
 }
 
 int fake__mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)
@@ -233,6 +262,20 @@ uint32_t fake__ticket_value(const struct dev_mem *m, uint32_t slot)
     return __atomic_load_n(word_of(mem_of(m), slot), __ATOMIC_ACQUIRE);
 }
 
+void fake__link(struct dev_mem *base, uint32_t link, double gb_per_s, double latency_us)
+{
+    struct link *l = &mem_of(base)->links[link];
+
+    l->ns_per_byte = gb_per_s > 0 ? 1 / gb_per_s : 0;
+    l->latency_ns = (int64_t)(latency_us * 1000);
+}
+
+void fake__hold(struct dev_mem *base, uint32_t lane, bool is_held)
+{
+    mem_of(base)->lanes[lane].is_held = is_held;
+    catch_up(mem_of(base));
+}
+
 int fake__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh_err *err)
 {
     struct fake_mem *m = calloc(1, sizeof(*m));
@@ -245,8 +288,9 @@ int fake__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh
     m->base.bytes = c->pool_bytes;
     m->base.n_lanes = c->n_lanes;
     m->arena.fd = m->tickets.fd = -1;
-    m->ns_per_byte = c->copy_gb_per_s > 0 ? 1 / c->copy_gb_per_s : 0;
-    m->latency_ns = (int64_t)(c->copy_latency_us * 1000);
+    memcpy(m->link_of, c->links, sizeof(m->link_of));
+    for (uint32_t i = 0; i < DEV_MAX_LANES; i++)
+        fake__link(&m->base, i, c->copy_gb_per_s, c->copy_latency_us);
     m->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     m->marks.cmds = calloc(RING, sizeof(struct cmd));
     for (uint32_t i = 0; i < c->n_lanes; i++) {
