@@ -55,8 +55,7 @@ static const struct sh_conf_opt OPTIONS[] = {
         "keep weights packed in host memory, without loss, and unpack them on the device: "
         "on, off, or auto = where a run for which all of them are copied ends sooner (cuda)"),
     SH_OPT_INT(
-        struct exec_conf, keep_packed_percent, "keep-packed-percent", APART_NEVER, 0, APART_NEVER,
-        0,
+        struct exec_conf, keep_packed_percent, "keep-packed-percent", 100, 0, APART_NEVER, 0,
         "where images that were used within ten minutes take more than so much of the "
         "device's memory, packed ones stay there packed as well, so that what is unpacked "
         "gives way first and comes back without the link; " SH_CONF_TEXT(APART_NEVER) " = none do"),
