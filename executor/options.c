@@ -60,7 +60,7 @@ static const struct sh_conf_opt OPTIONS[] = {
         "device's memory, packed ones stay there packed as well, so that what is unpacked "
         "gives way first and comes back without the link; " SH_CONF_TEXT(APART_NEVER) " = none do"),
     SH_OPT_STR(
-        struct exec_conf, tables_in_place, "tables-in-place", "off", 0,
+        struct exec_conf, tables_in_place, "tables-in-place", "auto", 0,
         "read the rows of large embedding tables in host memory when a run does not find the table "
         "on the device: on, off, or auto = where that takes less than half of its copy (cuda)"),
     SH_OPT_BOOL(struct exec_conf, share_images, "share-images", true, 0,

@@ -168,7 +168,7 @@ int slots_init(struct job *j, struct sh_err *err)
 
     if (!rc)
         rc = make_slot_memory(j, &j->slots[1], err);
-    if (!rc && fixed)
+    if (!rc && fixed && j->fixed.fd < 0)
         rc = make_memory(j, fixed, &j->fixed, &j->fixed_is_locked, err);
     return rc;
 }

@@ -169,7 +169,7 @@ struct dev_packed { /* a layer that came packed (runtime/pack/pack.h); offsets i
 bool dev_can_unpack(const struct dev *d);
 /* [enqueue] Unpacks layers, as if one after the other; a layer may be written over those that are
  * unpacked by then. Where one is not as it was packed, what is in its place then means nothing, and
- * this call fails, or each dev_sync until dev_take_damage(): SH_E_IO, as for other reasons. */
+ * this call fails, or each dev_sync until dev_take_damage(): SH_E_IO, which others may be too. */
 int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct sh_err *err);
 /* After dev_sync: was something not as it was packed? That is told once. */
 bool dev_take_damage(struct dev *d);

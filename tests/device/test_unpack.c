@@ -4,6 +4,7 @@
  * Without it: a model could compute with other weights than it was registered with. */
 /* uses: runtime/pack/pack.o */
 #include "common/mem.h"
+#include "runtime/pack/layers.h"
 #include "runtime/pack/pack.h"
 #include "tests/device/dev_test.h"
 
@@ -39,11 +40,6 @@ static void fill_layer(unsigned char *to, size_t bytes, enum pack_type type, uin
             v &= ~0x1fffu;
         memcpy(to + at, &v, wide);
     }
-}
-
-static uint64_t begin_of(const uint64_t *ends, uint32_t i)
-{
-    return i ? ends[i - 1] : 0;
 }
 
 static void make(struct world *w)
@@ -83,10 +79,10 @@ static int unpack_all(const struct world *w, size_t packed_at, uint32_t from, ui
 
     for (uint32_t i = from; i < to; i++)
         layers[n++] =
-            (struct dev_packed){.at = packed_at + begin_of(w->link_ends, i),
-                                .packed_bytes = w->link_ends[i] - begin_of(w->link_ends, i),
-                                .to = begin_of(w->ends, i),
-                                .bytes = w->ends[i] - begin_of(w->ends, i)};
+            (struct dev_packed){.at = packed_at + layer_begin(w->link_ends, i),
+                                .packed_bytes = w->link_ends[i] - layer_begin(w->link_ends, i),
+                                .to = layer_begin(w->ends, i),
+                                .bytes = w->ends[i] - layer_begin(w->ends, i)};
     return dev_unpack(t_dev(), layers, n, NULL);
 }
 
@@ -98,8 +94,8 @@ static void same(const struct world *w)
     assert_ok(dev_download(t_dev(), back, 0, w->bytes, NULL));
     assert_ok(dev_sync(t_dev(), NULL));
     for (uint32_t i = 0; i < N_LAYERS; i++)
-        if (memcmp(back + begin_of(w->ends, i), w->image + begin_of(w->ends, i),
-                   w->ends[i] - begin_of(w->ends, i)) != 0)
+        if (memcmp(back + layer_begin(w->ends, i), w->image + layer_begin(w->ends, i),
+                   w->ends[i] - layer_begin(w->ends, i)) != 0)
             fail_msg("layer %u is another one", i);
     free(back);
 }
@@ -148,7 +144,7 @@ static void damage_is_found(void **state)
     make(&w);
     at = SH_ALIGN_UP(w.bytes, DEV_BLOCK);
     for (uint32_t i = 0; i < N_LAYERS; i += 7) {
-        const uint64_t from = begin_of(w.link_ends, i);
+        const uint64_t from = layer_begin(w.link_ends, i);
         unsigned char *byte = &w.packed[from + draw() % (w.link_ends[i] - from)];
         int rc;
 

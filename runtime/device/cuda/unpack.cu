@@ -87,7 +87,7 @@ __device__ __forceinline__ uint32_t escapes_among(const uint32_t (&c)[3])
 __device__ __forceinline__ bool find_rare(list &v, uint32_t mask, const unsigned char *at,
                                           const unsigned char *end, uint32_t lane)
 {
-    const uint32_t room = (uint32_t)(end - at);
+    const uint64_t room = (uint64_t)(end - at);
     uint32_t all, all_escapes = 0, before_escapes = 0, before;
 
     v.n_rare = __popc(mask);
