@@ -424,10 +424,10 @@ static int prepare_again(const struct worker *w, struct wk_model *m, uint32_t i,
     return SH_OK;
 }
 
-/* Are the packed layers in the range in which they are unpacked? */
+/* Are the packed layers in the range in which they are unpacked? An only one is right behind it. */
 static bool is_in_place(const struct program *p, const struct msg_wk_run *m)
 {
-    return m->packed_at >= m->image_off && m->packed_at < m->image_off + program_image_bytes(p);
+    return m->packed_at >= m->image_off && m->packed_at <= m->image_off + program_image_bytes(p);
 }
 
 /* The image is only read, unless it has to be unpacked. What lies packed apart from it is. */

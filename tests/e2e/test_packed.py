@@ -15,6 +15,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import onnx_bytes as onnx  # noqa: E402
 from exec_driver import WAIT_S, Driver  # noqa: E402
 from test_executor import CANCELLED, MIB, OPTIONS, UNAVAILABLE, Case, cpu_time  # noqa: E402
 
@@ -57,6 +58,29 @@ class Packed(Case):
         self.assertLess(m['shunt_image_bytes{executor="e0",tier="host"}'], 0.9 * d.states[1].image_bytes)
         d.scheduler.send("MODEL_UNLOAD", epoch=d.epoch, version_id=1)
         d.wait(lambda: d.states[1].phase == "GONE", WAIT_S, "GONE")
+
+    def test_an_image_of_one_layer_is_unpacked_from_right_behind_it(self):
+        """However long it is: some pages, and a length that no page of memory ends with."""
+        for width, image in ((4096, 16384), (10000, 40192)):
+            path = os.path.join(self.onnx, "factors-%d.onnx" % width)
+            factors = [1 + i / width for i in range(width)]
+            with open(path, "wb") as f:
+                f.write(onnx.model([onnx.node("Mul", ["x", "w"], ["y"])], [onnx.value("x", ["N", width])],
+                                   [onnx.value("y", ["N", width])], [onnx.tensor("w", [width], factors)]))
+            x, out = struct.pack("<%df" % width, *range(width)), []
+            for option in ("--pack-images=off", ON):
+                d = self.driver(option)
+                d.load(1, d.package(path)[0], max_batch=1)
+                self.assertEqual(d.states[1].image_bytes, image)
+                for _ in range(2):  # from packed layers, and from what became of them
+                    r, answer = d.result(d.run(1, [x], [4 * width], 1))
+                    self.assertEqual((r.rc, r.msg), (0, ""))
+                    out.append(answer)
+                d.rest(1.5)  # metrics are told once a second
+                copied = d.metrics()[COPIED]
+                self.assertEqual(copied < image, option == ON)
+                d.stop()
+            self.assertEqual(out, out[:1] * 4)
 
     def test_images_that_lose_blocks_come_back(self):
         want = {seed: self.want(seed)[0] for seed in (1, 2, 3)}
