@@ -19,7 +19,7 @@ import onnx_bytes as onnx  # noqa: E402
 from exec_driver import WAIT_S  # noqa: E402
 from test_executor import MIB, Case  # noqa: E402
 
-OFF = "--share-images=false"
+OFF, ON = "--share-images=false", "--share-images=true"
 SAVED = 'shunt_shared_image_bytes{executor="e0"}'
 IMAGES = 'shunt_model_host_bytes{executor="e0",kind="images"}'
 WIDE, DEEP, CLASSES = 512, 8, 16
@@ -40,6 +40,9 @@ class Share(Case):
         super().setUpClass()
         cls.body = [numbers(i, WIDE * WIDE).tobytes() for i in range(DEEP)]
         cls.x = numbers(77, WIDE).tobytes()
+
+    def driver(self, *options, **kw):
+        return super().driver(*(options if OFF in options else (ON, *options)), **kw)
 
     def file(self, head, words=False):
         path = os.path.join(self.onnx, "head-%d-%d.onnx" % (head, words))
@@ -189,7 +192,7 @@ class Share(Case):
     def test_more_versions_fit_and_those_that_leave_come_back(self):
         """A tenant may take half of 96 MB: four such images, with their programs, or many that share."""
         want = self.want(range(6))
-        for option, leaves in ((OFF, True), ("--share-images=true", False)):
+        for option, leaves in ((OFF, True), (ON, False)):
             d = self.driver(option, "--model-host-bytes=96M", "--workers=2")
             for head in want:
                 self.version(d, 1 + head, head)
@@ -213,7 +216,7 @@ class Share(Case):
     def test_tables_that_are_read_in_place_stay_each_version_s_own(self):
         x = b"".join(n.to_bytes(8, "little") for n in (7,))
         out = []
-        for option in (OFF, "--share-images=true"):
+        for option in (OFF, ON):
             d = self.driver(option, "--tables-in-place=on", "--kept-bytes=0", "--copy-gb-per-s=1")
             for head in (0, 1):
                 self.version(d, 1 + head, head, words=True)

@@ -85,6 +85,7 @@ static void load_options(struct sim_exec *e)
     e->conf.model_host_bytes = (int64_t)64 << 20; /* not what this host has */
     set(&e->conf.tables_in_place, sim_below(2) ? "on" : "off");
     e->conf.copy_links = e->device.n_links ? e->device.n_links : 1;
+    e->conf.share_images = sim_below(8) > 0;
     if (e->tune)
         e->tune(e, &e->conf, &e->wishes);
 }
