@@ -99,28 +99,44 @@ uint64_t host_left(const struct model *m)
     return m->handle < 0 ? 0 : SH_MAX(SH_MIN(all, tenant), (uint64_t)1);
 }
 
+/* An image that is there counts for its part of what it shares: for more when a sibling leaves. */
+static uint64_t image_bytes(const struct model *m, uint64_t image)
+{
+    return m->image.base ? share__bytes(m) : image;
+}
+
 uint64_t host_left_for(const struct model *m, bool builds)
 {
-    const uint64_t left = host_left(m), has = !builds && m->base == m ? m->link_bytes : 0;
+    const uint64_t left = host_left(m);
+    const uint64_t has = !builds && m->base == m ? image_bytes(m, m->link_bytes) : 0;
 
     return left > has ? left - has : SH_MIN(left, (uint64_t)1);
 }
 
+/* So many bytes are missing; tenant: by its limit. */
+static uint64_t missing(const struct model *m, uint64_t image, uint64_t program, bool tenant)
+{
+    const struct room r = room_for(m);
+
+    return minus(in_all(m, image_bytes(m, image), program), tenant ? r.tenant_left : r.all_left);
+}
+
 bool host_make_room(const struct model *m, uint64_t image, uint64_t program)
 {
-    const uint64_t need = in_all(m, image, program);
-    struct room r = room_for(m);
+    const uint64_t tenant = missing(m, image, program, true);
+    uint64_t all;
 
-    if (need > r.tenant_left && tier_make_room(m->store, need - r.tenant_left, m->tag, m))
-        r = room_for(m);
-    if (need > r.all_left && tier_make_room(m->store, need - r.all_left, LEAVE_ANY, m))
-        r = room_for(m);
-    return need <= r.all_left && need <= r.tenant_left;
+    if (tenant)
+        tier_make_room(m->store, tenant, m->tag, m);
+    all = missing(m, image, program, false);
+    if (all)
+        tier_make_room(m->store, all, LEAVE_ANY, m);
+    return !missing(m, image, program, true) && !missing(m, image, program, false);
 }
 
 int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err *err)
 {
-    const uint64_t need = in_all(m, image, program);
+    uint64_t need = in_all(m, image_bytes(m, image), program);
     struct room r = room_for(m);
     uint64_t left = SH_MIN(r.all_left, r.tenant_left);
     bool is_tenant;
@@ -131,6 +147,7 @@ int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err 
     if (need <= host_left(m) && host_make_room(m, image, program))
         return SH_OK;
     r = room_for(m);
+    need = in_all(m, image_bytes(m, image), program);
     is_tenant = r.tenant_left < r.all_left;
     left = is_tenant ? r.tenant_left : r.all_left;
     m->short_bytes = need - left;

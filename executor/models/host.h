@@ -19,8 +19,9 @@ uint64_t host_held(const struct model *m);  /* by m now, in all processes */
 uint64_t host_left(const struct model *m);
 /* The same for what a worker makes of it; unless it builds, the image is there. */
 uint64_t host_left_for(const struct model *m, bool builds);
-/* Is there room for m with an image, and with a program of this size in every worker? Others leave
- * as far as they can. */
+/* Is there room for m with an image, and with a program of this size in every worker? An image that
+ * is in host memory already counts as it does there, whatever `image` says. Others leave as far as
+ * they can. */
 bool host_make_room(const struct model *m, uint64_t image, uint64_t program);
 /* The same, but nothing leaves in vain. Fails: SH_E_QUOTA, and sets short_bytes. */
 int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err *err);

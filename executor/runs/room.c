@@ -10,6 +10,17 @@ static struct residency_need need_of(const struct run *r)
     return (struct residency_need){.tag = r->tag, .kind = ARENA_WORK, .is_mixed = r->is_mixed};
 }
 
+/* Of what it did not find. */
+static void note_copies(struct run *r)
+{
+    const struct model *m = r->model;
+    const bool lacked = r->hit_bytes < r->run_bytes;
+
+    r->is_from_disk = m->tx.lacks > 0;
+    r->is_from_sibling = lacked && m->at.resident > r->hit_bytes;
+    r->copied_bytes = lacked ? m->tx.copied_bytes : 0;
+}
+
 /* On the lane: the scrub of the workspace, if it needs one, then the inputs if they are large, then
  * the first group, which has to follow whatever has become of the inputs: its place is taken. */
 static int take_memory_way(struct run *r, enum space_way way, struct sh_err *err)
@@ -43,7 +54,7 @@ static int take_memory_way(struct run *r, enum space_way way, struct sh_err *err
     model_unkeep(r->model, INT64_MAX); /* kept for this run: training may have it after that */
     store_note_use(r->model, r->shape);
     r->has_pin = true;
-    r->is_from_disk = r->model->tx.lacks > 0;
+    note_copies(r);
     return SH_OK;
 }
 

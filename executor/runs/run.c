@@ -244,7 +244,7 @@ static void note_switch(const struct run *r, const struct run_result *res,
                            .first_ns = done->first_ns - r->memory_ns,
                            .compute_ns = done->end_ns - done->first_ns,
                            .copy_ns = res->copy_ns,
-                           .copied_bytes = model_link_bytes(r->model, r->hit_bytes),
+                           .copied_bytes = r->copied_bytes,
                            .stopped = r->has_stopped,
                            .batch = r->batch};
 
@@ -416,7 +416,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
         .compute_ns = r->spent_ns + res.compute_ns,
         .busy_ns = done ? done->end_ns - done->start_ns : 0,
         .copied_bytes =
-            res.copy_ns && !r->is_from_disk ? model_link_bytes(r->model, r->hit_bytes) : 0,
+            res.copy_ns && !r->is_from_disk && !r->is_from_sibling ? r->copied_bytes : 0,
         .cold = r->is_cold};
     m.u.run_done.resident_bytes = store_say_place(r->model, &m.u.run_done.unpack_ns);
     uplink_send(&r->sw->env.report->uplink, &m);

@@ -36,12 +36,14 @@ struct run {
     struct space_range ws;
     uint64_t ws_bytes; /* requested size of ws */
     bool has_ws, has_pin;
-    bool has_apart;     /* it holds the packed copy of the image, too */
-    bool has_inputs;    /* inputs.c sent them */
-    uint64_t hit_bytes; /* bytes of the image found on the device ... */
-    uint64_t run_bytes; /* ... of those that it needs there */
-    bool is_from_disk;  /* host memory lacked some of the rest */
-    bool has_stopped;   /* training had the device when it was this run's turn */
+    bool has_apart;        /* it holds the packed copy of the image, too */
+    bool has_inputs;       /* inputs.c sent them */
+    uint64_t hit_bytes;    /* bytes of the image found on the device ... */
+    uint64_t run_bytes;    /* ... of those that it needs there */
+    uint64_t copied_bytes; /* over the link, for it */
+    bool is_from_disk;     /* host memory lacked some of the rest */
+    bool is_from_sibling;  /* some of the rest came from another image on the device */
+    bool has_stopped;      /* training had the device when it was this run's turn */
     bool is_cold; /* some of the image was under way, or packed, when the worker got the run */
     struct worker *worker;
     enum stop_way way; /* what training was last asked for */

@@ -11,6 +11,7 @@ import array
 import glob
 import os
 import random
+import signal
 import sys
 import unittest
 
@@ -75,7 +76,9 @@ class Share(Case):
         d.load(version, self.package(d, head, words), max_batch=1, tenant=tenant, model="m%d" % version)
 
     def answer(self, d, version, tenant="t", x=None):
-        r, out = d.result(d.run(version, [x or self.x], [4 * CLASSES], 1, tenant=tenant))
+        run = d.run(version, [x or self.x], [4 * CLASSES], 1, tenant=tenant)
+        r, out = d.result(run)
+        self.done = d.done[run[0]]
         self.assertEqual((r.rc, r.msg), (0, ""))
         return out[0][0]
 
@@ -164,11 +167,14 @@ class Share(Case):
             self.assertEqual(self.answer(d, 2), want[1])
             self.assertEqual(self.answer(d, 3), want[2])
             if not more:
+                # Of a few bytes in the time of a copy on the device nobody learns the rate of the link.
+                self.assertEqual((self.done.cold, self.done.copied_bytes), (1, 0))
                 self.assertLess(d.metrics()[LINK] - before, BODY // 4)
                 self.assertGreater(d.metrics()[MOVED] - moved, 3 * BODY // 2)
             before, moved = d.metrics()[LINK], d.metrics().get(MOVED, 0)
             self.assertEqual(self.answer(d, 9, tenant="u"), want[0])
             self.assertGreater(d.metrics()[LINK] - before, BODY // 2)
+            self.assertGreater(self.done.copied_bytes, BODY // 2)
             self.assertEqual(d.metrics().get(MOVED, 0), moved)
             d.stop()
 
@@ -212,6 +218,29 @@ class Share(Case):
                 with open(os.path.join(d.dir, "executor.log")) as f:
                     self.assertTrue("ev=image.disk" in f.read())
             d.stop()
+
+    def test_versions_that_share_get_their_workers_back(self):
+        """Where others have filled what sharing freed, a new worker takes them as they count, not as a whole."""
+        heads = range(4)
+        want = self.want(heads)
+        d = self.driver("--kept-bytes=0", "--model-host-bytes=20M", "--workers=2")
+        for tenant in "tu":
+            d.scheduler.send("TENANT_MEMORY", epoch=d.epoch, tenant=tenant, min_bytes=0, max_bytes=0, share=1.0,
+                             host_max_bytes=96 * MIB)
+        for head in heads:
+            self.version(d, 1 + head, head)
+            self.shares(d, head * (BODY // CHUNK))
+        self.version(d, 9, 0, tenant="u")
+        d.rest(1)
+        for pid in d.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        for head in heads:
+            self.assertEqual(self.answer(d, 1 + head), want[head])
+        self.assertEqual(self.answer(d, 9, tenant="u"), want[0])
+        d.rest(1)
+        with open(os.path.join(d.dir, "executor.log")) as f:
+            self.assertNotIn("ev=model.retry", f.read())
+        self.shares(d, (len(heads) - 1) * (BODY // CHUNK))
 
     def test_tables_that_are_read_in_place_stay_each_version_s_own(self):
         x = b"".join(n.to_bytes(8, "little") for n in (7,))
