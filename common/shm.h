@@ -22,8 +22,8 @@ int sh_shm_map(int fd, size_t bytes, bool writable, struct sh_shm *out, struct s
 int sh_shm_map_file(int fd, uint64_t off, size_t bytes, struct sh_shm *out, struct sh_err *err);
 /* From now on m can only be read here, and so can whatever is shown in it later. */
 int sh_shm_close_to_writes(const struct sh_shm *m, struct sh_err *err);
-/* Shows this part of `from` in place of the same part of m, for reading only; m stays as it was
- * after a failure. `from` may be unmapped meanwhile, and nothing of it goes. off and bytes:
+/* Shows this part of `from` in place of the same part of m, for reading only; after a failure m
+ * is of no use. `from` may be unmapped meanwhile, and nothing of it goes. off and bytes:
  * multiples of the page size. */
 int sh_shm_show(const struct sh_shm *m, const struct sh_shm *from, size_t off, size_t bytes,
                 struct sh_err *err);

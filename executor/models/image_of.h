@@ -40,7 +40,7 @@ struct trunk;
 struct share {      /* share.h */
     uint32_t *sums; /* OWNED [n]: of its whole chunks; NULL: not known */
     uint32_t n;
-    bool is_compared;    /* with all others: none is like it yet */
+    bool is_compared;    /* with the sums of all others, and copied if one was like it */
     bool is_alone;       /* something failed: it stays as it is */
     struct trunk *trunk; /* what it shares with others; NULL: nothing */
     uint8_t *is_there;   /* OWNED [n]: this chunk is the trunk's */

@@ -102,21 +102,23 @@ struct share_piece { /* one chunk, or so much behind the last one */
     bool is_out;
     const char *from;
     size_t bytes;
-    char *own, *there;        /* NULL: it is only summed; it cannot be the trunk's */
-    bool is_taken, is_shared; /* there is one in its place; after the work: it is the trunk's */
+    char *own, *there; /* NULL: it is only summed; it cannot be the trunk's */
+    bool is_taken;     /* the trunk has one there, else this becomes it */
+    bool is_shared;    /* after the work: it is the trunk's */
     uint32_t sum;
 };
 struct store_share {
     struct trunk *trunks; /* OWNED */
     enum share_at at;
     struct store *store;
-    struct model *model;   /* with what follows; but REST and FREES */
-    struct trunk *trunk;   /* not SUMS */
-    struct sh_shm memory;  /* OWNED: its own part of what it will have; FREES: what it had */
-    uint32_t *sums;        /* OWNED */
-    uint8_t *is_there;     /* OWNED */
-    uint32_t n, i, n_runs; /* whole chunks; the next one; runs of them that are the trunk's */
-    int64_t since_ns;      /* WAITS */
+    struct model *model;  /* with what follows; but REST and FREES */
+    struct trunk *trunk;  /* not SUMS */
+    struct sh_shm memory; /* OWNED: its own part of what it will have; FREES: what it had */
+    uint32_t *sums;       /* OWNED */
+    uint8_t *is_there;    /* OWNED */
+    uint32_t n;           /* whole chunks, as of sums and is_there; bytes may follow */
+    uint32_t i, n_runs;   /* the next one; runs of them that are the trunk's */
+    int64_t since_ns;     /* WAITS */
     struct share_piece piece;
 };
 extern const struct sh_life SHARE_LIFE;
