@@ -67,13 +67,18 @@ uint64_t leave_choose(struct leave_image *v, size_t n, uint64_t limit, uint32_t 
                          *held_bytes(v, i) >= v[i].min_bytes;
         *held_bytes(v, i) += v[i].bytes;
     }
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = 0; pass < 4; pass++)
         for (size_t i = n; i-- > 0 && freed < bytes;) {
-            if (!v[i].may_leave || v[i].leaves || (pass == 0 && !is_over_part(v, i, &p)))
+            const bool shares = v[i].frees < v[i].bytes;
+
+            if (!v[i].may_leave || v[i].leaves || shares != (pass % 2 == 1) ||
+                (pass < 2 && !is_over_part(v, i, &p)))
                 continue;
             v[i].leaves = true;
             *held_bytes(v, i) -= v[i].bytes;
-            freed += v[i].bytes;
+            freed += v[i].frees;
+            if (shares && bytes != LEAVE_ALL)
+                return freed;
         }
     return freed;
 }

@@ -41,9 +41,13 @@ struct share {      /* share.h */
     uint32_t *sums; /* OWNED [n]: of its whole chunks; NULL: not known */
     uint32_t n;
     bool is_compared;    /* with the sums of all others, and copied if one was like it */
-    bool is_alone;       /* something failed: it stays as it is */
+    bool is_alone;       /* something failed too often: it stays as it is */
+    uint32_t n_tries;    /* that came to nothing, and ... */
+    int64_t again_ns;    /* ... the next one is not before this */
     struct trunk *trunk; /* what it shares with others; NULL: nothing */
     uint8_t *is_there;   /* OWNED [n]: this chunk is the trunk's */
+    uint64_t less;       /* bytes that it does not count for, as they are others' part */
+    uint64_t stays;      /* of its bytes, those that others have, too */
 };
 
 enum model_rest {                     /* of its groups, those that are still to be sent */

@@ -118,7 +118,7 @@ struct store_share {
     uint8_t *is_there;    /* OWNED */
     uint32_t n;           /* whole chunks, as of sums and is_there; bytes may follow */
     uint32_t i, n_runs;   /* the next one; runs of them that are the trunk's */
-    int64_t since_ns;     /* WAITS */
+    int64_t since_ns;     /* REST, WAITS: it began */
     struct share_piece piece;
 };
 extern const struct sh_life SHARE_LIFE;

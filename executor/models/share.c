@@ -14,8 +14,11 @@
 #include <stdlib.h>
 
 #define LEAST_PART 8u /* of an image that is copied, one chunk in so many is the same, or more */
-#define QUIET_NS SH_S(10) /* so long a change waits for a moment without runs */
-#define MOST_RUNS 8u      /* of chunks that are shared: each is a mapping, of 65,530 of a process */
+#define QUIET_NS SH_S(10)    /* so long a change waits for a moment without runs */
+#define PATIENCE_NS SH_S(60) /* so long it waits for one in which nobody reads the image */
+#define AGAIN_NS SH_S(60)    /* then it is tried again; twice as long after each try */
+#define MOST_TRIES 5u        /* that fail, and not for waiting */
+#define MOST_RUNS 8u /* of chunks that are shared: each is a mapping, of 65,530 of a process */
 
 struct trunk {
     struct trunk *next;
@@ -45,14 +48,31 @@ static bool has_chunk(const struct model *m, uint32_t i)
 
 uint64_t share__bytes(const struct model *m)
 {
-    uint64_t bytes = m->image.bytes;
+    return m->image.bytes - m->share.less;
+}
 
+uint64_t share__frees(const struct model *m)
+{
+    return m->image.bytes - m->share.stays;
+}
+
+static void count_parts(struct model *m)
+{
+    m->share.less = m->share.stays = 0;
     for (uint32_t i = 0; m->share.trunk && i < m->share.n; i++) {
-        const uint32_t n = m->share.trunk->n_users[i];
+        const uint32_t n = has_chunk(m, i) ? m->share.trunk->n_users[i] : 1;
 
-        bytes -= has_chunk(m, i) ? SHARE_CHUNK - (SHARE_CHUNK + n - 1) / n : 0;
+        m->share.less += SHARE_CHUNK - (SHARE_CHUNK + n - 1) / n;
+        m->share.stays += n > 1 ? SHARE_CHUNK : 0;
     }
-    return bytes;
+}
+
+/* Somebody has come to it, or gone. */
+static void count_all_parts(struct store *s, const struct trunk *t)
+{
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        if (m->share.trunk == t)
+            count_parts(m);
 }
 
 uint64_t share__alike(const struct model *a, const struct model *b)
@@ -161,6 +181,8 @@ void share__leave(struct model *m)
         without_users(m);
         t->n_images--;
         m->share.trunk = NULL;
+        count_parts(m);
+        count_all_parts(m->store, t);
         if (t != w->trunk)
             sweep_trunk(w, t);
     }
@@ -202,15 +224,32 @@ static void forget_image(struct store_share *w)
 static void end_image(struct store_share *w)
 {
     go_share(w, SHARE_REST);
+    w->since_ns = sh_clock_ns();
     forget_image(w);
     sh_shm_fini(&w->memory);
 }
 
+static void put_off(struct model *m)
+{
+    m->share.again_ns = sh_clock_ns() + (AGAIN_NS << SH_MIN(m->share.n_tries, MOST_TRIES));
+    m->share.n_tries++;
+    m->share.is_compared = false;
+}
+
+/* It may go well another time. */
+static void note_failure(struct model *m, const struct sh_err *why)
+{
+    put_off(m);
+    m->share.is_alone = m->share.n_tries >= MOST_TRIES;
+    SH_WARN("image.share",
+            "version=%" PRId64 " model=%s code=%s again=%d msg=\"it shares nothing: "
+            "%s\"",
+            m->handle, m->name, sh_rc_name(why->rc), !m->share.is_alone, why->msg);
+}
+
 static void give_up_sharing(struct store_share *w, const struct sh_err *why)
 {
-    w->model->share.is_alone = true;
-    SH_WARN("image.share", "version=%" PRId64 " model=%s code=%s msg=\"it shares nothing: %s\"",
-            w->model->handle, w->model->name, sh_rc_name(why->rc), why->msg);
+    note_failure(w->model, why);
     end_image(w);
 }
 
@@ -260,7 +299,6 @@ static int begin_image(struct store_share *w, struct model *m, enum share_at at,
 {
     int rc = SH_OK;
 
-    w->store = m->store;
     w->model = m;
     w->trunk = t;
     w->n = n_whole_chunks(m);
@@ -280,7 +318,8 @@ static int begin_image(struct store_share *w, struct model *m, enum share_at at,
 static bool may_share(const struct model *m)
 {
     return m->phase == MODEL_READY && m->handle > 0 && m->has_image && m->tier.at == TIER_HOST &&
-           m->image.fd >= 0 && !m->share.trunk && !m->share.is_alone;
+           m->image.fd >= 0 && !m->share.trunk && !m->share.is_alone &&
+           sh_clock_ns() >= m->share.again_ns;
 }
 
 static bool begin_sums(struct store_share *w, struct model *m)
@@ -349,7 +388,7 @@ static bool begin_copies(struct store_share *w, struct model *m)
 {
     struct trunk *t;
     struct sh_err err = {0};
-    int rc = SH_OK;
+    int rc;
 
     if (!may_share(m) || !m->share.sums || m->share.is_compared)
         return false;
@@ -359,8 +398,10 @@ static bool begin_copies(struct store_share *w, struct model *m)
         return false;
     if (!t) {
         rc = new_trunk(m->tag, m->share.n, &t, &err);
-        if (rc)
-            return false; /* the next one like it asks again */
+        if (rc) {
+            note_failure(m, &err);
+            return false;
+        }
         t->next = w->trunks;
         w->trunks = t;
     }
@@ -489,7 +530,9 @@ static void change_over(struct store_share *w)
     m->share.trunk = w->trunk;
     m->share.is_there = w->is_there;
     w->is_there = NULL;
+    m->share.n_tries = 0;
     with_users(m);
+    count_all_parts(m->store, w->trunk);
     if (w->trunk->n_images++ == 0)
         note_like(m);
     tables__open(m, m->image.fd, 0);
@@ -540,22 +583,27 @@ void share__tick(struct model *m)
         ask_for_chunk(w);
     else if (!is_copied_from(m) && is_moment(w))
         change_over(w);
+    else if (sh_clock_ns() - w->since_ns > PATIENCE_NS) {
+        put_off(m);
+        end_image(w);
+    }
 }
 
-/* All are summed before any are compared. */
+/* All are summed before any are compared: sums are the thread's work alone. */
 static void begin_next(struct store *s)
 {
     const struct store_env *env = store__env(s);
-    const struct store_users *u = store__users(s);
     struct store_share *w = store__share(s);
 
-    if (w->at != SHARE_REST || !env->shares || !env->files->disk || !u->is_quiet(u->arg) ||
-        !HOOK_ASK(env->hooks, maps_images, true)) /* measurements hand images to workers */
+    w->store = s;
+    /* Measurements hand images to workers. */
+    if (w->at != SHARE_REST || !env->shares || !env->files->disk ||
+        !HOOK_ASK(env->hooks, maps_images, true))
         return;
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (begin_sums(w, m))
             return;
-    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+    for (struct model *m = store_next(s, NULL); m && is_moment(w); m = store_next(s, m))
         if (begin_copies(w, m))
             return;
 }

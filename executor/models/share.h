@@ -8,13 +8,13 @@
  *   image A   | 0 | 1 | 2 | a |     trunk   | 0 | 1 | 2 | a |
  *   image B   | 0 | 1 | 2 | b |     own     |   |   |   | b |
  *
- * Nothing waits for it. An image is loaded as always; then, in a quiet moment and on the disk
- * thread, it is summed. If another one of its tenant has equal sums at the same places, the first
- * of the two is copied to a new trunk, and the next ones are compared with that, byte by byte: a
- * sum only says where to look. Then the image changes over to its new memory, between two copies to
- * the device. Trunk and own part are memory that the executor alone has ever been able to write to,
- * so that no worker, which had the old memory, can change what others share. While one image is
- * copied its new memory is not counted; there is one at a time.
+ * Nothing waits for it. An image is loaded as always; then it is summed on the disk thread. If
+ * another one of its tenant has equal sums at the same places, the first of the two is copied to a
+ * new trunk, and the next ones are compared with that, byte by byte: a sum only says where to look.
+ * Then the image changes over to its new memory, between two copies to the device. Trunk and own
+ * part are memory that the executor alone has ever been able to write to, so that no worker, which
+ * had the old memory, can change what others share. While one image is copied its new memory is not
+ * counted; there is one at a time.
  *
  * A chunk of the trunk counts in equal parts for the images that have it (host.h), and is freed
  * when the last one leaves host memory or goes. Images of two tenants never meet, so neither limits
@@ -34,6 +34,7 @@ uint64_t share_saved_bytes(struct store *s); /* that would be held more often ot
 /* ------------------------------------------------------------------ for this room */
 
 uint64_t share__bytes(const struct model *m); /* that count as its image's */
+uint64_t share__frees(const struct model *m); /* memory that becomes free if it leaves alone */
 /* Memory that becomes free if those of these that are to leave do so together. */
 uint64_t share__free_bytes(const struct leave_image *v, size_t n);
 /* So many of the first bytes in host memory are the trunk's in both. */

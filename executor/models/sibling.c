@@ -21,13 +21,13 @@ static uint64_t unpacked_bytes(const struct model *m)
 /* The bytes on the device of the layers that both have alike, and `from` has there. */
 static uint64_t alike_there(const struct model *m, const struct model *from)
 {
-    const uint64_t alike = share__alike(m, from), there = alike ? unpacked_bytes(from) : 0;
+    const uint64_t there = unpacked_bytes(from), alike = there ? share__alike(m, from) : 0;
     const uint32_t n = SH_MIN(m->n_layers - m->tables.n, from->n_layers - from->tables.n);
     const uint64_t *link = m->link_ends ? m->link_ends : m->layer_ends;
     const uint64_t *its = from->link_ends ? from->link_ends : from->layer_ends;
     uint32_t i = 0;
 
-    if (there == 0 || !m->link_ends != !from->link_ends)
+    if (alike == 0 || !m->link_ends != !from->link_ends)
         return 0;
     while (i < n && m->layer_ends[i] == from->layer_ends[i] && link[i] == its[i] &&
            link[i] <= alike && m->layer_ends[i] <= there)

@@ -118,13 +118,13 @@ struct store_counts *store__counts(struct store *s)
     return &s->counts;
 }
 
-static void free_all(struct model *first)
+static void free_all(struct model **first)
 {
-    while (first) {
-        struct model *next = first->next;
+    while (*first) {
+        struct model *m = *first;
 
-        model__free(first);
-        first = next;
+        *first = m->next; /* what shares with it counts anew */
+        model__free(m);
     }
 }
 
@@ -133,8 +133,8 @@ void store_free(struct store *s)
     if (!s)
         return;
     share__stop(s);
-    free_all(s->shapes.first);
-    free_all(s->models);
+    free_all(&s->shapes.first);
+    free_all(&s->models);
     idmap_fini(&s->by_handle);
     free(s->host.max);
     free(s);

@@ -53,6 +53,7 @@ static struct leave_image *list_images(struct store *s, const struct model *spar
                                              .min_bytes = (uint64_t)q.min_blocks * DEV_BLOCK,
                                              .share = q.share,
                                              .bytes = share__bytes(m),
+                                             .frees = share__frees(m),
                                              .last_use_ns = SH_MAX(m->last_use_ns, m->build_ns),
                                              .may_leave = may_image_leave(m),
                                              .owner = m};
@@ -60,22 +61,22 @@ static struct leave_image *list_images(struct store *s, const struct model *spar
     return v;
 }
 
-static uint64_t choose_images(struct store *s, struct leave_image *v, size_t n, uint32_t only_tag,
-                              uint64_t bytes)
+static void choose_images(struct store *s, struct leave_image *v, size_t n, uint32_t only_tag,
+                          uint64_t bytes)
 {
-    return HOOK_ASK(store__env(s)->hooks, maps_images, true)
-               ? leave_choose(v, n, host_limit(s), only_tag, bytes)
-               : 0; /* measurements hand images to workers */
+    /* Measurements hand images to workers. */
+    if (n && HOOK_ASK(store__env(s)->hooks, maps_images, true))
+        leave_choose(v, n, host_limit(s), only_tag, bytes);
 }
 
 uint64_t tier_room(struct store *s, uint32_t only_tag, const struct model *spare)
 {
     size_t n;
     struct leave_image *v = list_images(s, spare, &n);
-    uint64_t bytes = 0;
+    uint64_t bytes;
 
-    if (v && choose_images(s, v, n, only_tag, UINT64_MAX))
-        bytes = share__free_bytes(v, n);
+    choose_images(s, v, n, only_tag, LEAVE_ALL);
+    bytes = share__free_bytes(v, n);
     free(v);
     return bytes;
 }
@@ -115,7 +116,7 @@ static void set_costly(const struct model *m, bool is_costly)
 /* False: it stays. */
 static bool leave_memory(struct model *m, uint64_t *freed)
 {
-    const uint64_t bytes = share__free_bytes(&(struct leave_image){.leaves = true, .owner = m}, 1);
+    const uint64_t bytes = share__frees(m);
     const char *executor = store__env(m->store)->executor;
     struct sh_err err = {0};
 
@@ -138,8 +139,7 @@ static bool leave_memory(struct model *m, uint64_t *freed)
     return true;
 }
 
-/* Chooses by what images count; what others share with them is free when those leave, too. False:
- * none left. */
+/* False: none left. */
 static bool make_some_room(struct store *s, uint64_t bytes, uint32_t only_tag,
                            const struct model *spare, uint64_t *freed)
 {
@@ -147,9 +147,9 @@ static bool make_some_room(struct store *s, uint64_t bytes, uint32_t only_tag,
     struct leave_image *v = list_images(s, spare, &n);
     bool any = false;
 
-    if (v && choose_images(s, v, n, only_tag, bytes))
-        for (size_t i = n; i-- > 0;)
-            any |= v[i].leaves && leave_memory(v[i].owner, freed);
+    choose_images(s, v, n, only_tag, bytes);
+    for (size_t i = n; i-- > 0;)
+        any |= v[i].leaves && leave_memory(v[i].owner, freed);
     free(v);
     return any;
 }

@@ -7,8 +7,21 @@
 
 static struct leave_image image(uint32_t tag, uint64_t bytes, int64_t used)
 {
-    return (struct leave_image){
-        .tag = tag, .share = 1, .bytes = bytes, .last_use_ns = used, .may_leave = true};
+    return (struct leave_image){.tag = tag,
+                                .share = 1,
+                                .bytes = bytes,
+                                .frees = bytes,
+                                .last_use_ns = used,
+                                .may_leave = true};
+}
+
+/* One that shares all but a little with others. */
+static struct leave_image sibling(uint32_t tag, uint64_t bytes, int64_t used)
+{
+    struct leave_image v = image(tag, bytes, used);
+
+    v.frees = 1;
+    return v;
 }
 
 /* Do those used at these times leave, and no others? */
@@ -85,6 +98,40 @@ static void the_quota_of_a_tenant_is_its_own_matter(void **state)
     LEFT(v, 2);
 }
 
+/* What they have in common is free when the last of them goes, so another one goes instead. */
+static void siblings_leave_last(void **state)
+{
+    struct leave_image v[] = {sibling(1, 10, 1), sibling(1, 10, 2), image(1, 10, 3),
+                              image(1, 10, 4)};
+
+    (void)state;
+    assert_int_equal(leave_choose(v, 4, 100, LEAVE_ANY, 15), 20);
+    LEFT(v, 3, 4);
+}
+
+static void after_each_sibling_is_looked_anew(void **state)
+{
+    struct leave_image v[] = {sibling(1, 10, 1), sibling(1, 10, 2), image(1, 10, 3)};
+
+    (void)state;
+    assert_int_equal(leave_choose(v, 3, 100, LEAVE_ANY, 15), 11);
+    LEFT(v, 1, 3);
+    for (size_t i = 0; i < 3; i++)
+        v[i].leaves = false;
+    assert_int_equal(leave_choose(v, 3, 100, LEAVE_ANY, LEAVE_ALL), 12);
+    LEFT(v, 1, 2, 3);
+}
+
+/* Its siblings go before what others have a right to. */
+static void siblings_of_who_holds_more_go_before_others(void **state)
+{
+    struct leave_image v[] = {image(1, 10, 1), sibling(2, 60, 7), sibling(2, 60, 8)};
+
+    (void)state;
+    assert_int_equal(leave_choose(v, 3, 100, LEAVE_ANY, 15), 1);
+    LEFT(v, 7);
+}
+
 /* In random worlds: enough leaves if it can, the last of it was needed, and who may stay stays. */
 static void enough_leaves_in_any_world(void **state)
 {
@@ -124,6 +171,9 @@ int main(void)
         cmocka_unit_test(who_holds_more_than_its_share_gives_first),
         cmocka_unit_test(shares_are_weighted),
         cmocka_unit_test(what_a_tenant_used_last_is_kept_up_to_its_min),
+        cmocka_unit_test(siblings_leave_last),
+        cmocka_unit_test(after_each_sibling_is_looked_anew),
+        cmocka_unit_test(siblings_of_who_holds_more_go_before_others),
         cmocka_unit_test(the_quota_of_a_tenant_is_its_own_matter),
         cmocka_unit_test(enough_leaves_in_any_world),
     };

@@ -194,6 +194,11 @@ static void all_rests(void)
         thread_works();
 }
 
+static void later(int64_t s)
+{
+    sh_clock_fake(sh_clock_ns() + SH_S(s), 0);
+}
+
 /* Until the thread has so many chunks of the image behind it that is copied. */
 static void copy_chunks(uint32_t n)
 {
@@ -250,10 +255,11 @@ static int tear_down(void **state)
 {
     (void)state;
     while (w.out) { /* it goes on with the next one */
-        w.is_loud = true;
+        env.shares = false;
         thread_works();
     }
     share__stop(NULL);
+    sh_clock_real();
     for (size_t i = 0; i < N_MODELS; i++)
         if (w.m[i].handle)
             drop(&w.m[i]);
@@ -348,7 +354,10 @@ static void an_image_whose_sums_mislead_is_left_alone(void **state)
     put(2, 1, "abc", 'v');
     for (size_t i = 0; i < 3; i++)
         forge((uint8_t *)w.m[2].image.base + i * SHARE_CHUNK);
-    all_rests();
+    for (int i = 0; i < 12 && !w.m[2].share.is_alone; i++) {
+        all_rests();
+        later(3600);
+    }
     assert_true(w.m[2].share.is_alone);
     assert_null(w.m[2].share.trunk);
     assert_int_equal(held_bytes(), CHUNKS(6) + 3 * TAIL_PAGES);
@@ -473,7 +482,7 @@ static void who_goes_meanwhile_takes_its_new_memory_along(void **state)
         share_second(NULL);
         for (unsigned i = 0; i < steps / 2 && w.out; i++)
             thread_works();
-        w.is_loud = true; /* it goes on with no other one */
+        env.shares = false; /* it goes on with no other one */
         if (w.share.at == SHARE_FREES)
             thread_works();
         m = w.share.model;
@@ -487,7 +496,7 @@ static void who_goes_meanwhile_takes_its_new_memory_along(void **state)
         assert_int_equal(share__is_at(m), w.out != NULL);
         if (w.out)
             thread_works();
-        w.is_loud = false;
+        env.shares = true;
         drop(m);
         w.is_busy = false;
         all_rests();
@@ -529,10 +538,58 @@ static void memory_that_cannot_be_locked_is_not_changed_over_to(void **state)
     assert_int_equal(share_saved_bytes(NULL), 0);
     assert_int_equal(held_bytes(), 2 * (CHUNKS(3) + TAIL_PAGES));
     check(&w.m[0], "abX", 't');
-    assert_true(w.m[0].share.is_alone || w.m[1].share.is_alone);
     w.refuses_lock = false;
     all_rests();
-    assert_int_equal(w.n_locks, 0); /* it is not tried again and again */
+    assert_int_equal(w.n_locks, 0); /* not at once ... */
+    later(61);
+    all_rests();
+    assert_int_equal(share_saved_bytes(NULL), CHUNKS(2)); /* ... but another time */
+    check(&w.m[0], "abX", 't');
+    check(&w.m[1], "abY", 'u');
+}
+
+static void it_is_not_tried_for_ever(void **state)
+{
+    (void)state;
+    put(0, 1, "abX", 't');
+    put(1, 1, "abY", 'u');
+    w.refuses_lock = true;
+    for (int i = 0; i < 12; i++) {
+        all_rests();
+        later(3600);
+    }
+    assert_true(w.m[0].share.is_alone || w.m[1].share.is_alone); /* then none is like it */
+    w.refuses_lock = false;
+    all_rests();
+    assert_int_equal(w.n_locks, 0);
+}
+
+/* Others of its tenant wait for the place where one is copied. */
+static void an_image_that_is_always_read_does_not_hold_up_others(void **state)
+{
+    (void)state;
+    put(0, 1, "abX", 't');
+    put(1, 1, "abY", 'u');
+    w.m[0].is_broken = true;
+    put(2, 2, "cdX", 'v');
+    put(3, 2, "cdY", 'w');
+    all_rests();
+    assert_int_equal(w.share.at, SHARE_WAITS);
+    assert_ptr_equal(w.share.model, &w.m[0]);
+    later(59);
+    share__tick(&w.m[0]);
+    assert_int_equal(w.share.at, SHARE_WAITS);
+    later(2);
+    share__tick(&w.m[0]);
+    assert_int_equal(w.share.at, SHARE_REST);
+    w.m[0].phase = MODEL_READY;
+    all_rests();
+    assert_int_equal(share_saved_bytes(NULL), CHUNKS(2));
+    w.m[0].is_broken = false;
+    later(200);
+    all_rests();
+    assert_int_equal(share_saved_bytes(NULL), CHUNKS(4));
+    check(&w.m[0], "abX", 't');
 }
 
 /* Memory that no thread takes goes at once, and none is left when the executor ends meanwhile. */
@@ -609,10 +666,6 @@ static void it_begins_in_a_quiet_moment_and_only_if_it_may(void **state)
     (void)state;
     put(0, 1, "abX", 't');
     put(1, 1, "abY", 'u');
-    w.is_loud = true;
-    share_second(NULL);
-    assert_null(w.out);
-    w.is_loud = false;
     env.shares = false;
     share_second(NULL);
     assert_null(w.out);
@@ -629,6 +682,27 @@ static void it_begins_in_a_quiet_moment_and_only_if_it_may(void **state)
     assert_null(w.out);
     share__tick(w.share.model);
     assert_non_null(w.out);
+    w.is_loud = true; /* sums are no business of runs */
+    all_rests();
+    assert_true(w.m[0].share.sums && w.m[1].share.sums);
+    assert_null(w.out);
+    w.is_loud = false;
+    all_rests();
+    assert_int_equal(share_saved_bytes(NULL), CHUNKS(2));
+}
+
+static void it_begins_some_time_on_a_busy_executor(void **state)
+{
+    (void)state;
+    put(0, 1, "abX", 't');
+    put(1, 1, "abY", 'u');
+    w.is_loud = true;
+    for (int i = 0; i < 4; i++) {
+        all_rests();
+        later(11);
+        if (w.share.model)
+            share__tick(w.share.model);
+    }
     all_rests();
     assert_int_equal(share_saved_bytes(NULL), CHUNKS(2));
 }
@@ -675,6 +749,9 @@ int main(void)
         TEST(images_of_other_lengths_share_what_both_have),
         TEST(what_is_hardly_alike_is_not_copied),
         TEST(it_begins_in_a_quiet_moment_and_only_if_it_may),
+        TEST(it_begins_some_time_on_a_busy_executor),
+        TEST(it_is_not_tried_for_ever),
+        TEST(an_image_that_is_always_read_does_not_hold_up_others),
         TEST(an_image_that_was_away_shares_again),
     };
 

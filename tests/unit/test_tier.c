@@ -132,6 +132,11 @@ uint64_t share__bytes(const struct model *m)
     return shared_by(n_sharing(), m);
 }
 
+uint64_t share__frees(const struct model *m)
+{
+    return n_sharing() == 1 ? m->image.bytes : 0;
+}
+
 uint64_t share__free_bytes(const struct leave_image *v, size_t n)
 {
     unsigned leave = 0;
