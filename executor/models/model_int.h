@@ -73,6 +73,7 @@ struct host_quotas *store__host_quotas(struct store *s);
 /* Time of a slow load for each byte of weights, as far as known. */
 double *store__ns_per_byte(struct store *s);
 double *store__disk_ns_per_byte(struct store *s); /* of tier.h, as measured */
+int64_t *store__last_told(struct store *s); /* of whose place store_second() told last; 0: none */
 uint64_t *store__n_evicted_told(struct store *s); /* space_n_evicted() when last told */
 int64_t *store__renewed_ns(struct store *s);      /* when keep.h last restarted a worker */
 /* served.c: after any change of what workers have. Who sends runs hears of it. */

@@ -9,12 +9,14 @@
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/models/seen.h"
+#include "executor/models/share.h"
 #include "executor/models/tables.h"
 #include "executor/models/tier.h"
 
 #include <inttypes.h>
 
 #define MAX_TOLD 128u  /* messages a second; the rest has its turn in the next one */
+#define SMALL_PART 16u /* a change of its part of what it shares by less than that of it waits */
 #define USE_NS SH_S(5) /* a later use alone is told this much apart */
 
 static struct residency *store_residency(struct store *s)
@@ -91,11 +93,24 @@ uint64_t store_say_place(struct model *m, int64_t *unpack_ns)
     return m->told.device_bytes;
 }
 
+/* Each that comes to share with others, or goes, changes the parts of all. */
+static bool is_small(uint64_t was, uint64_t is)
+{
+    return (was > is ? was - is : is - was) <= was / SMALL_PART;
+}
+
+static bool holds_as_told(const struct model_place *was, const struct model_place *is)
+{
+    return was->host_bytes - was->image_part == is->host_bytes - is->image_part &&
+           is_small(was->image_part, is->image_part);
+}
+
 /* True: a message went out. */
 static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
 {
     const struct model_place now = {.device_bytes = linkless_bytes(m),
                                     .host_bytes = host_held(m),
+                                    .image_part = share__bytes(m),
                                     .disk_bytes = tier_disk_bytes(m),
                                     .unpack_ns = model_unpack_ns(m),
                                     .pin = pin_of(m),
@@ -104,7 +119,7 @@ static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
     struct sh_msg msg = {.type = MSG_MODEL_PLACE};
 
     if (m->handle < 0 || m->phase == MODEL_GOING ||
-        (!is_asked && now.device_bytes == old->device_bytes && now.host_bytes == old->host_bytes &&
+        (!is_asked && now.device_bytes == old->device_bytes && holds_as_told(old, &now) &&
          now.disk_bytes == old->disk_bytes && now.unpack_ns == old->unpack_ns &&
          now.pin == old->pin && now.last_use_ns - old->last_use_ns < USE_NS))
         return false;
@@ -144,11 +159,30 @@ static void tell_loading(struct store *s)
             model_report(m);
 }
 
+/* From the one behind the last that was told: each has its turn. */
+static void tell_places(struct store *s)
+{
+    int64_t *last = store__last_told(s);
+    const struct model *const from = store_find(s, *last);
+    struct model *m = NULL;
+    uint32_t n = 0;
+
+    for (m = store_next(s, from); n < MAX_TOLD; m = store_next(s, m)) {
+        if (!m && from)
+            m = store_next(s, NULL);
+        if (m && tell_model_place(s, m, false)) {
+            *last = m->handle;
+            n++;
+        }
+        if (m == from)
+            return;
+    }
+}
+
 void store_second(struct store *s)
 {
     const struct store_users *u = store__users(s);
     const bool is_idle = u->is_idle(u->arg);
-    uint32_t n = 0;
 
     if (is_idle)
         residency_yield(store_residency(s), false);
@@ -159,8 +193,7 @@ void store_second(struct store *s)
         tables__second(m);
         apart__second(m);
     }
-    for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
-        n += tell_model_place(s, m, false);
+    tell_places(s);
     update_pin_metrics(s);
     seen_second(s);
     tell_loading(s);

@@ -12,6 +12,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #define LEAST_PART 8u /* of an image that is copied, one chunk in so many is the same, or more */
 #define QUIET_NS SH_S(10)    /* so long a change waits for a moment without runs */
@@ -120,6 +121,16 @@ uint64_t share_saved_bytes(struct store *s)
     for (const struct trunk *t = store__share(s)->trunks; t; t = t->next)
         for (uint32_t i = 0; i < t->n; i++)
             bytes += t->n_users[i] ? (t->n_users[i] - 1) * (uint64_t)SHARE_CHUNK : 0;
+    return bytes;
+}
+
+uint64_t share_trunk_bytes(struct store *s)
+{
+    uint64_t bytes = 0;
+    struct stat st;
+
+    for (const struct trunk *t = store__share(s)->trunks; t; t = t->next)
+        bytes += fstat(t->memory.fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
     return bytes;
 }
 

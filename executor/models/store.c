@@ -46,6 +46,7 @@ struct store {
     struct store_share share;
     int64_t loaded_ns; /* when a worker that serves was through with a model, last */
     int64_t renewed_ns;
+    int64_t last_told;       /* handle of the version whose place store_second() told last */
     uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
 };
 
@@ -81,6 +82,11 @@ struct host_quotas *store__host_quotas(struct store *s)
 uint64_t *store__n_evicted_told(struct store *s)
 {
     return &s->n_evicted_told;
+}
+
+int64_t *store__last_told(struct store *s)
+{
+    return &s->last_told;
 }
 
 int64_t *store__renewed_ns(struct store *s)

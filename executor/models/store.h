@@ -125,6 +125,7 @@ struct model {
     int64_t last_use_ns;   /* of the last run; 0: none yet */
     struct model_place {   /* what the scheduler was last told */
         uint64_t device_bytes, host_bytes, disk_bytes;
+        uint64_t image_part; /* of host_bytes, its image's: not in the message */
         enum msg_pin pin;
         int64_t unpack_ns, last_use_ns;
     } told;

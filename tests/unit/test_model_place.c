@@ -11,6 +11,7 @@
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/models/seen.h"
+#include "executor/models/share.h"
 #include "executor/models/tables.h"
 #include "executor/models/tier.h"
 #include "tests/unit/sh_test.h"
@@ -67,6 +68,19 @@ struct model *store_find(struct store *s, int64_t handle)
 {
     (void)s;
     return handle == T.m.handle ? &T.m : NULL;
+}
+
+int64_t *store__last_told(struct store *s)
+{
+    static int64_t none;
+
+    (void)s;
+    return &none;
+}
+
+uint64_t share__bytes(const struct model *m)
+{
+    return m->image.bytes;
 }
 
 uint64_t *store__n_evicted_told(struct store *s)

@@ -424,6 +424,11 @@ static void what_becomes_free_is_known_before_they_leave(void **state)
         assert_int_equal(share__free_bytes(v, 3), want);
     }
     assert_int_equal(share_saved_bytes(NULL), CHUNKS(3)); /* nobody has left */
+    assert_int_equal(share__frees(&w.m[0]), w.m[0].image.bytes - CHUNKS(3));
+    assert_int_equal(share__frees(&w.m[2]), w.m[2].image.bytes);
+    drop(&w.m[1]);
+    assert_int_equal(share__frees(&w.m[0]), w.m[0].image.bytes);
+    assert_int_equal(share__bytes(&w.m[0]), w.m[0].image.bytes);
 }
 
 static void an_image_that_is_read_changes_over_later(void **state)
