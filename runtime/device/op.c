@@ -99,8 +99,7 @@ static bool writes_operand(const struct dev_op *op, uint32_t k)
     }
 }
 
-uint32_t dev_op_written(const struct dev_graph *g, const struct dev_op *op,
-                        uint32_t out[static DEV_MAX_IN + DEV_MAX_OUT])
+uint32_t dev_op_written(const struct dev_graph *g, const struct dev_op *op, uint32_t *out)
 {
     uint32_t n = 0;
 

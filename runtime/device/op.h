@@ -232,9 +232,8 @@ struct dev_graph {
 };
 
 /* The tensors of the state that the operation writes; all it writes besides lies in the workspace.
- * Returns how many. */
-uint32_t dev_op_written(const struct dev_graph *g, const struct dev_op *op,
-                        uint32_t out[static DEV_MAX_IN + DEV_MAX_OUT]);
+ * out: [DEV_MAX_IN + DEV_MAX_OUT]. Returns how many. */
+uint32_t dev_op_written(const struct dev_graph *g, const struct dev_op *op, uint32_t *out);
 const char *dev_op_name(enum dev_op_kind k);
 const char *dev_act_name(enum dev_act a);
 /* The interval [lo, hi] to which NONE, RELU, and CLIP around 0 limit x. False: another
