@@ -109,87 +109,46 @@ static uint32_t mix_kept(const unsigned char *planes, size_t bytes, uint32_t lan
     return h;
 }
 
-/* Of bits that begin at bit `at`: at most 32. */
-static uint32_t read_bits(const unsigned char *from, uint64_t at, uint32_t n)
+/* Four escapes to a word. */
+static uint32_t mix_escapes(const unsigned char *escapes, uint32_t n, uint32_t h)
 {
-    uint64_t v = 0;
+    for (uint32_t at = 0; at < n; at += 4) {
+        uint32_t word = 0;
 
-    memcpy(&v, from + at / 8, (at % 8 + n + 7) / 8);
-    return (uint32_t)(v >> at % 8 & ((1ull << n) - 1));
-}
-
-/* n bytes, or bits that begin at bit `at`: 32 bits to a word. */
-static uint32_t mix_bits(const unsigned char *from, uint64_t at, uint32_t n, uint32_t h)
-{
-    for (uint32_t k = 0; k < n; k += 32)
-        h = pack_mix(h, read_bits(from, at + k, SH_MIN(n - k, 32u)));
+        memcpy(&word, escapes + at, SH_MIN(n - at, 4u));
+        h = pack_mix(h, word);
+    }
     return h;
 }
 
-static uint32_t n_rare_of(const struct half *half, uint32_t lane)
+static uint32_t escapes_of(const struct half *half, uint32_t lane)
 {
-    return (uint32_t)__builtin_popcount(half->words[0][lane] & half->words[1][lane]);
+    return half->words[0][lane] & half->words[1][lane] & half->words[2][lane];
 }
 
-/* Of n rare codes from the one numbered `first` on. */
-static uint32_t count_escapes(const unsigned char *list, uint32_t first, uint32_t n)
+static uint32_t n_escapes_of(const struct half *half, uint32_t lane)
 {
-    const uint32_t each = 0x09249249u; /* a bit of every code, of ten */
-    uint32_t found = 0;
-
-    for (uint32_t i = 0; i < n; i += 10) {
-        const uint32_t bits = SH_MIN(n - i, 10u) * PACK_RARE_BITS;
-        const uint32_t v = read_bits(list, (uint64_t)(first + i) * PACK_RARE_BITS, bits);
-
-        found += (uint32_t)__builtin_popcount(v & v >> 1 & v >> 2 & each);
-    }
-    return found;
-}
-
-struct list { /* of a half */
-    uint32_t n_rare, code_bytes, n_escapes;
-};
-
-/* False: it would reach beyond `room` bytes. */
-static bool look_at_list(const struct half *half, const unsigned char *at, size_t room,
-                         struct list *out)
-{
-    *out = (struct list){0};
-    for (uint32_t l = 0; l < PACK_LANES; l++)
-        out->n_rare += n_rare_of(half, l);
-    out->code_bytes = (out->n_rare * PACK_RARE_BITS + 7) / 8;
-    if (out->code_bytes > room)
-        return false;
-    out->n_escapes = count_escapes(at, 0, out->n_rare);
-    return out->n_escapes <= room - out->code_bytes;
+    return (uint32_t)__builtin_popcount(escapes_of(half, lane));
 }
 
 /* What the entry's sum should be. halves: NULL if it is kept as it is. */
 static uint32_t block_sum(const struct pack_block *b, const struct half *halves,
-                          const struct list *lists, const unsigned char *planes,
-                          const unsigned char *at)
+                          const unsigned char *planes, const unsigned char *escapes)
 {
     const uint32_t begin = entry_sum(b);
     uint32_t sums[PACK_LANES], sum = 0;
 
     for (uint32_t l = 0; l < PACK_LANES; l++)
         sums[l] = halves ? begin : mix_kept(planes, (size_t)plane_bytes(b), l, begin);
-    for (uint32_t h = 0; halves && h < n_halves_of(b->n); h++) {
-        const unsigned char *escapes = at + lists[h].code_bytes;
-        uint32_t rare = 0;
-
+    for (uint32_t h = 0; halves && h < n_halves_of(b->n); h++)
         for (uint32_t l = 0; l < PACK_LANES; l++) {
-            const uint32_t n = n_rare_of(&halves[h], l), n_escapes = count_escapes(at, rare, n);
+            const uint32_t n = n_escapes_of(&halves[h], l);
 
             for (uint32_t j = 0; j < halves[h].n_words; j++)
                 sums[l] = pack_mix(sums[l], halves[h].words[j][l]);
-            sums[l] = mix_bits(at, (uint64_t)rare * PACK_RARE_BITS, n * PACK_RARE_BITS, sums[l]);
-            sums[l] = mix_bits(escapes, 0, n_escapes * 8, sums[l]);
-            rare += n;
-            escapes += n_escapes;
+            sums[l] = mix_escapes(escapes, n, sums[l]);
+            escapes += n;
         }
-        at += lists[h].code_bytes + lists[h].n_escapes;
-    }
     for (uint32_t l = 0; l < PACK_LANES; l++)
         sum += pack_join(sums[l], l);
     return sum;
@@ -202,47 +161,34 @@ struct packer { /* of one layer */
     unsigned char *packed;
     struct pack_block *blocks; /* in `packed` */
     uint32_t n_blocks;
-    unsigned char *lists; /* OWNED: they come behind the entries */
-    size_t list_bytes;
+    unsigned char *escapes; /* OWNED: they come behind the entries */
+    size_t n_escapes;
     struct half half;
 };
 
-/* By exponent: its code, behind it its rare code, and how many bits the list takes for it. */
-struct codes {
-    struct code {
-        uint8_t code, rare, rare_bits, is_escape;
-    } of[256];
-};
-
-/* The exponents that most of the numbers have. Returns how many bytes the lists take at most. */
-static uint32_t choose_tables(const uint32_t counts[256], uint32_t n, struct pack_block *b,
-                              struct codes *codes)
+/* The seven exponents that most of the numbers have, and how many have another. code[e]: the place
+ * of exponent e in the table, or PACK_ESCAPE. */
+static uint32_t choose_table(const uint32_t counts[256], uint32_t n, uint8_t table[8],
+                             uint8_t code[256])
 {
-    uint32_t others = n, n_rare = 0, seen[256], n_seen = 0;
+    uint32_t others = n, seen[256], n_seen = 0;
 
     for (uint32_t e = 0; e < 256; e++)
         if (counts[e])
             seen[n_seen++] = e;
-    for (uint32_t e = 0; e < 256; e++)
-        codes->of[e] = (struct code){PACK_RARE, PACK_ESCAPE, PACK_RARE_BITS, 1};
-    for (uint32_t c = 0; c < PACK_RARE + PACK_ESCAPE && n_seen; c++) {
+    memset(table, 0, 8);
+    memset(code, PACK_ESCAPE, 256);
+    for (uint32_t c = 0; c < PACK_ESCAPE && n_seen; c++) {
         uint32_t best = 0;
 
         for (uint32_t k = 1; k < n_seen; k++)
             best = counts[seen[k]] > counts[seen[best]] ? k : best;
+        table[c] = (uint8_t)seen[best];
+        code[seen[best]] = (uint8_t)c;
         others -= counts[seen[best]];
-        if (c < PACK_RARE) {
-            b->table[c] = (uint8_t)seen[best];
-            codes->of[seen[best]] = (struct code){.code = (uint8_t)c};
-        } else {
-            b->rare[c - PACK_RARE] = (uint8_t)seen[best];
-            codes->of[seen[best]] =
-                (struct code){PACK_RARE, (uint8_t)(c - PACK_RARE), PACK_RARE_BITS, 0};
-            n_rare += counts[seen[best]];
-        }
         seen[best] = seen[--n_seen];
     }
-    return (n_rare + others) * PACK_RARE_BITS / 8 + N_HALVES + others;
+    return others;
 }
 
 /* What follows takes the form as a constant: a copy of it for each kind. */
@@ -269,50 +215,24 @@ FOR_FORM void count_exponents(const struct form *f, const unsigned char *from, u
         counts[e] += other[e];
 }
 
-struct writing { /* a half's list */
-    uint64_t hold;
-    uint32_t fill, n_escapes;
-    unsigned char *to; /* rare codes */
-    unsigned char escapes[PACK_HALF];
-};
-
-static void write_rare(struct writing *list, uint64_t bits, uint32_t n)
-{
-    list->hold |= bits << list->fill; /* at most 31 + 24 bits */
-    list->fill += n;
-    if (list->fill >= 32) {
-        const uint32_t word = (uint32_t)list->hold;
-
-        memcpy(list->to, &word, sizeof(word));
-        list->to += sizeof(word);
-        list->hold >>= 32;
-        list->fill -= 32;
-    }
-}
-
-/* One lane of a half. Numbers that are not there have code and bits 0. */
-FOR_FORM void fill_lane(const struct form *f, const unsigned char *from, uint32_t n, uint32_t l,
-                        const struct codes *codes, struct half *half, struct writing *list)
+/* One lane of a half. Numbers that are not there have code and bits 0. Returns its escapes. */
+FOR_FORM uint32_t fill_lane(const struct form *f, const unsigned char *from, uint32_t n, uint32_t l,
+                            const uint8_t code[256], struct half *half, unsigned char *escapes)
 {
     const uint32_t v = 16 / f->wide, row = PACK_LANES * v, bits = f->m_bits + 1;
     const uint32_t m_mask = (1u << f->m_bits) - 1;
-    uint32_t low = 0, high = 0, word = PACK_CODE_BITS, fill = 0;
-    uint32_t rare = 0, rare_fill = 0, n_escapes = list->n_escapes;
+    uint32_t planes[PACK_CODE_BITS] = {0}, n_out = 0, word = PACK_CODE_BITS, fill = 0;
     uint64_t hold = 0;
 
-#pragma GCC unroll 32
     for (uint32_t i = 0; i < NUMBERS; i++) {
         const uint32_t k = i / v * row + l * v + i % v;
         const uint32_t x = k < n ? read_number(from + (size_t)k * f->wide, f->wide) : 0;
-        const uint32_t e = exponent_of(f, x);
-        const struct code c = k < n ? codes->of[e] : (struct code){0};
+        const uint32_t e = exponent_of(f, x), c = k < n ? code[e] : 0;
 
-        low |= (c.code & 1u) << PACK_BIT(i);
-        high |= (uint32_t)(c.code >> 1) << PACK_BIT(i);
-        rare |= (uint32_t)c.rare << rare_fill;
-        rare_fill += c.rare_bits;
-        list->escapes[n_escapes] = (unsigned char)e;
-        n_escapes += c.is_escape;
+        for (uint32_t b = 0; b < PACK_CODE_BITS; b++)
+            planes[b] |= (c >> b & 1) << PACK_BIT(i);
+        escapes[n_out] = (unsigned char)e;
+        n_out += c == PACK_ESCAPE;
         hold |= (uint64_t)((x >> (f->wide * 8 - 1)) << f->m_bits | (x >> f->zeroes & m_mask))
                 << fill;
         fill += bits;
@@ -321,32 +241,21 @@ FOR_FORM void fill_lane(const struct form *f, const unsigned char *from, uint32_
             hold >>= 32;
             fill -= 32;
         }
-        if (i % 8 == 7) {
-            write_rare(list, rare, rare_fill);
-            rare = rare_fill = 0;
-        }
     }
-    half->words[0][l] = low;
-    half->words[1][l] = high;
-    list->n_escapes = n_escapes;
+    for (uint32_t b = 0; b < PACK_CODE_BITS; b++)
+        half->words[b][l] = planes[b];
+    return n_out;
 }
 
-/* Returns the bytes of its list. */
 FOR_FORM uint32_t fill_half(const struct form *f, const unsigned char *from, uint32_t n,
-                            const struct codes *codes, struct half *half, unsigned char *to)
+                            const uint8_t code[256], struct half *half, unsigned char *escapes)
 {
-    struct writing list = {.to = to};
+    uint32_t n_out = 0;
 
     half->n_words = n_words_of(f);
     for (uint32_t l = 0; l < PACK_LANES; l++)
-        if (n == PACK_HALF) /* without a look at each */
-            fill_lane(f, from, PACK_HALF, l, codes, half, &list);
-        else
-            fill_lane(f, from, n, l, codes, half, &list);
-    for (; list.fill > 0; list.fill -= SH_MIN(list.fill, 8u), list.hold >>= 8)
-        *list.to++ = (unsigned char)list.hold;
-    memcpy(list.to, list.escapes, list.n_escapes);
-    return (uint32_t)(list.to - to) + list.n_escapes;
+        n_out += fill_lane(f, from, n, l, code, half, escapes + n_out);
+    return n_out;
 }
 
 static void count_exponents_of(enum pack_kind kind, const unsigned char *from, uint32_t n,
@@ -361,18 +270,19 @@ static void count_exponents_of(enum pack_kind kind, const unsigned char *from, u
         count_exponents(&F32, from, n, counts);
 }
 
+/* Returns how many escapes it has. */
 static uint32_t fill_half_of(enum pack_kind kind, const unsigned char *from, uint32_t n,
-                             const struct codes *codes, struct half *half, unsigned char *to)
+                             const uint8_t code[256], struct half *half, unsigned char *escapes)
 {
     switch (kind) {
     case PACK_KIND_F16:
-        return fill_half(&F16, from, n, codes, half, to);
+        return fill_half(&F16, from, n, code, half, escapes);
     case PACK_KIND_BF16:
-        return fill_half(&BF16, from, n, codes, half, to);
+        return fill_half(&BF16, from, n, code, half, escapes);
     case PACK_KIND_TF32:
-        return fill_half(&TF32, from, n, codes, half, to);
+        return fill_half(&TF32, from, n, code, half, escapes);
     default:
-        return fill_half(&F32, from, n, codes, half, to);
+        return fill_half(&F32, from, n, code, half, escapes);
     }
 }
 
@@ -393,26 +303,25 @@ static uint64_t pack_block(struct packer *p, struct pack_block *b, enum pack_typ
                            uint32_t bytes, uint64_t to)
 {
     const unsigned char *from = p->layer + at;
-    unsigned char *list = p->lists + p->list_bytes, *out = p->packed + to;
+    unsigned char *escapes = p->escapes + p->n_escapes, *out = p->packed + to;
     const enum pack_kind kind = choose_kind(type, from, bytes / FORMS[PACK_KIND_F32].wide);
     const struct form *f = &FORMS[kind];
     const uint32_t n = bytes / f->wide;
-    uint32_t counts[256];
-    struct codes codes;
+    uint32_t counts[256], n_out = 0;
+    uint8_t code[256];
 
     *b = (struct pack_block){.to = (uint32_t)(at / PACK_UNIT),
                              .planes = (uint32_t)(to / PACK_ALIGN),
-                             .list = (uint32_t)p->list_bytes,
+                             .escapes = (uint32_t)p->n_escapes,
                              .n = (uint16_t)n,
                              .kind = (uint8_t)kind};
     if (kind != PACK_KEPT)
         count_exponents_of(kind, from, n, counts);
     if (kind == PACK_KEPT ||
-        choose_tables(counts, n, b, &codes) + plane_bytes(b) >= SH_ALIGN_UP(bytes, 16u)) {
+        choose_table(counts, n, b->table, code) + plane_bytes(b) >= SH_ALIGN_UP(bytes, 16u)) {
         b->kind = PACK_KEPT;
         b->n = (uint16_t)bytes;
         memset(b->table, 0, sizeof(b->table));
-        memset(b->rare, 0, sizeof(b->rare));
         memset(out, 0, (size_t)SH_ALIGN_UP((uint64_t)bytes, PACK_ALIGN));
         memcpy(out, from, bytes);
         return to + SH_ALIGN_UP((uint64_t)bytes, PACK_ALIGN);
@@ -421,58 +330,32 @@ static uint64_t pack_block(struct packer *p, struct pack_block *b, enum pack_typ
         const unsigned char *part = from + (size_t)h * PACK_HALF * f->wide;
         const size_t half_bytes = (size_t)n_words_of(f) * sizeof(p->half.words[0]);
 
-        list +=
-            fill_half_of(kind, part, SH_MIN(n - h * PACK_HALF, PACK_HALF), &codes, &p->half, list);
+        b->n_escapes[h] = (uint16_t)fill_half_of(kind, part, SH_MIN(n - h * PACK_HALF, PACK_HALF),
+                                                 code, &p->half, escapes + n_out);
+        n_out += b->n_escapes[h];
         memcpy(out + h * half_bytes, p->half.words, half_bytes);
     }
-    p->list_bytes = (size_t)(list - p->lists);
+    p->n_escapes += n_out;
     return to + plane_bytes(b);
 }
 
-static void read_halves(const struct pack_block *b, const unsigned char *planes,
-                        struct half halves[N_HALVES])
+/* Places are known now: the list of escapes comes between entries and planes. */
+static void seal_block(const struct packer *p, struct pack_block *b, uint32_t escapes_at,
+                       uint32_t shift)
 {
+    struct half halves[N_HALVES];
     const struct form *f = &FORMS[b->kind];
+    const unsigned char *planes;
 
-    for (uint32_t h = 0; h < n_halves_of(b->n); h++) {
+    b->escapes += escapes_at;
+    b->planes += shift;
+    planes = p->packed + (size_t)b->planes * PACK_ALIGN;
+    for (uint32_t h = 0; b->kind != PACK_KEPT && h < n_halves_of(b->n); h++) {
         halves[h].n_words = n_words_of(f);
         memcpy(halves[h].words, planes + h * halves[h].n_words * sizeof(halves[h].words[0]),
                halves[h].n_words * sizeof(halves[h].words[0]));
     }
-}
-
-/* False: they would reach beyond `room` bytes. */
-static bool look_at_lists(const struct pack_block *b, const struct half halves[N_HALVES],
-                          const unsigned char *at, size_t room, struct list lists[N_HALVES])
-{
-    for (uint32_t h = 0; h < n_halves_of(b->n); h++) {
-        if (!look_at_list(&halves[h], at, room, &lists[h]))
-            return false;
-        at += lists[h].code_bytes + lists[h].n_escapes;
-        room -= lists[h].code_bytes + lists[h].n_escapes;
-    }
-    return true;
-}
-
-/* Places are known now: the lists come between entries and planes. */
-static void seal_block(const struct packer *p, struct pack_block *b, uint32_t lists_at,
-                       uint32_t shift)
-{
-    struct half halves[N_HALVES];
-    struct list lists[N_HALVES];
-    const unsigned char *planes, *list;
-
-    b->list += lists_at;
-    b->planes += shift;
-    planes = p->packed + (size_t)b->planes * PACK_ALIGN;
-    list = p->packed + b->list;
-    if (b->kind == PACK_KEPT) {
-        b->sum = block_sum(b, NULL, NULL, planes, list);
-        return;
-    }
-    read_halves(b, planes, halves);
-    look_at_lists(b, halves, list, SIZE_MAX, lists);
-    b->sum = block_sum(b, halves, lists, planes, list);
+    b->sum = block_sum(b, b->kind == PACK_KEPT ? NULL : halves, planes, p->packed + b->escapes);
 }
 
 static uint32_t block_bytes(enum pack_type type)
@@ -538,8 +421,8 @@ int pack_layer(const void *layer, uint64_t bytes, const struct pack_span *spans,
         return SH_FAIL(err, SH_E_TOOBIG, "a layer of more than 32 GiB cannot be packed");
     p = calloc(1, sizeof(*p));
     if (p)
-        p->lists = malloc((size_t)bytes + PACK_BLOCK * 2);
-    if (!p || !p->lists) {
+        p->escapes = malloc((size_t)(bytes / 2) + PACK_BLOCK + 1);
+    if (!p || !p->escapes) {
         free(p);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory to pack a layer");
     }
@@ -548,16 +431,16 @@ int pack_layer(const void *layer, uint64_t bytes, const struct pack_span *spans,
     memset(packed, 0, begin);
     p->blocks = (struct pack_block *)(void *)(p->packed + sizeof(*head));
     end = pack_spans(p, spans, n_spans, begin);
-    gap = (size_t)SH_ALIGN_UP(p->list_bytes, PACK_ALIGN);
+    gap = (size_t)SH_ALIGN_UP(p->n_escapes, PACK_ALIGN);
     if (begin + gap > UINT32_MAX) {
-        free(p->lists);
+        free(p->escapes);
         free(p);
         return SH_FAIL(err, SH_E_TOOBIG, "a layer of so many numbers cannot be packed");
     }
     if (gap) {
         memmove(p->packed + begin + gap, p->packed + begin, (size_t)(end - begin));
         memset(p->packed + begin, 0, gap);
-        memcpy(p->packed + begin, p->lists, p->list_bytes);
+        memcpy(p->packed + begin, p->escapes, p->n_escapes);
     }
     for (size_t i = 0; i < n; i++)
         seal_block(p, &p->blocks[i], (uint32_t)begin, (uint32_t)(gap / PACK_ALIGN));
@@ -567,7 +450,7 @@ int pack_layer(const void *layer, uint64_t bytes, const struct pack_span *spans,
                                .bytes = bytes,
                                .packed_bytes = *packed_bytes};
     head->sum = head_sum(head);
-    free(p->lists);
+    free(p->escapes);
     free(p);
     return SH_OK;
 }
@@ -593,31 +476,26 @@ static bool is_block_sound(const struct pack_block *b, size_t packed_bytes, uint
 
     return b->kind < PACK_N_KINDS && b->n > 0 &&
            b->n <= (b->kind == PACK_KEPT ? PACK_RAW_BYTES : PACK_BLOCK) && planes <= packed_bytes &&
-           plane_bytes(b) <= packed_bytes - planes && b->list <= packed_bytes && to <= bytes &&
-           (uint64_t)b->n * FORMS[b->kind].wide <= bytes - to;
+           plane_bytes(b) <= packed_bytes - planes &&
+           (uint64_t)b->escapes + b->n_escapes[0] + b->n_escapes[1] <= packed_bytes &&
+           to <= bytes && (uint64_t)b->n * FORMS[b->kind].wide <= bytes - to;
 }
 
-FOR_FORM void unpack_half(const struct form *f, const struct half *half, const struct pack_block *b,
-                          const unsigned char *list, const unsigned char *escapes, uint32_t n,
-                          unsigned char *to)
+FOR_FORM void unpack_half(const struct form *f, const struct half *half, const uint8_t table[8],
+                          const unsigned char *escapes, uint32_t n, unsigned char *to)
 {
     const uint32_t bits = f->m_bits + 1, mask = (uint32_t)((1ull << bits) - 1);
     const uint32_t v = 16 / f->wide, row = PACK_LANES * v;
-    uint64_t rare_at = 0;
 
     for (uint32_t l = 0; l < PACK_LANES; l++)
         for (uint32_t i = 0; i < NUMBERS; i++) {
-            const uint32_t k = i / v * row + l * v + i % v, at = i * bits, bit = PACK_BIT(i);
-            const uint32_t c = (half->words[0][l] >> bit & 1) | (half->words[1][l] >> bit & 1) << 1;
+            const uint32_t k = i / v * row + l * v + i % v, at = i * bits;
+            const uint32_t b = PACK_BIT(i);
+            const uint32_t c = (half->words[0][l] >> b & 1) | (half->words[1][l] >> b & 1) << 1 |
+                               (half->words[2][l] >> b & 1) << 2;
+            const uint32_t e = c == PACK_ESCAPE ? *escapes++ : table[c];
             uint32_t rest = half->words[PACK_CODE_BITS + at / 32][l] >> at % 32, number;
-            uint32_t e = b->table[c];
 
-            if (c == PACK_RARE) {
-                const uint32_t rare = read_bits(list, rare_at, PACK_RARE_BITS);
-
-                e = rare == PACK_ESCAPE ? *escapes++ : b->rare[rare];
-                rare_at += PACK_RARE_BITS;
-            }
             if (k >= n)
                 continue;
             if (at % 32 + bits > 32)
@@ -629,44 +507,50 @@ FOR_FORM void unpack_half(const struct form *f, const struct half *half, const s
         }
 }
 
-static void unpack_half_of(const struct half *half, const struct pack_block *b,
-                           const unsigned char *list, const unsigned char *escapes, uint32_t n,
-                           unsigned char *to)
+static void unpack_half_of(enum pack_kind kind, const struct half *half, const uint8_t table[8],
+                           const unsigned char *escapes, uint32_t n, unsigned char *to)
 {
-    if (b->kind == PACK_KIND_F16)
-        unpack_half(&F16, half, b, list, escapes, n, to);
-    else if (b->kind == PACK_KIND_BF16)
-        unpack_half(&BF16, half, b, list, escapes, n, to);
-    else if (b->kind == PACK_KIND_TF32)
-        unpack_half(&TF32, half, b, list, escapes, n, to);
+    if (kind == PACK_KIND_F16)
+        unpack_half(&F16, half, table, escapes, n, to);
+    else if (kind == PACK_KIND_BF16)
+        unpack_half(&BF16, half, table, escapes, n, to);
+    else if (kind == PACK_KIND_TF32)
+        unpack_half(&TF32, half, table, escapes, n, to);
     else
-        unpack_half(&F32, half, b, list, escapes, n, to);
+        unpack_half(&F32, half, table, escapes, n, to);
 }
 
-static bool unpack_block(const unsigned char *packed, size_t packed_bytes,
-                         const struct pack_block *b, unsigned char *to,
+static bool unpack_block(const unsigned char *packed, const struct pack_block *b, unsigned char *to,
                          struct half halves[N_HALVES])
 {
     const struct form *f = &FORMS[b->kind];
     const unsigned char *planes = packed + (size_t)b->planes * PACK_ALIGN;
-    const unsigned char *list = packed + b->list;
-    struct list lists[N_HALVES];
+    const unsigned char *escapes = packed + b->escapes;
 
     if (b->kind == PACK_KEPT) {
-        if (block_sum(b, NULL, NULL, planes, list) != b->sum)
+        if (block_sum(b, NULL, planes, escapes) != b->sum)
             return false;
         memcpy(to, planes, b->n);
         return true;
     }
-    read_halves(b, planes, halves);
-    if (!look_at_lists(b, halves, list, packed_bytes - b->list, lists) ||
-        block_sum(b, halves, lists, planes, list) != b->sum)
+    for (uint32_t h = 0; h < n_halves_of(b->n); h++) {
+        const size_t half_bytes = (size_t)n_words_of(f) * sizeof(halves[h].words[0]);
+        uint32_t n = 0;
+
+        halves[h].n_words = n_words_of(f);
+        memcpy(halves[h].words, planes + h * half_bytes, half_bytes);
+        for (uint32_t l = 0; l < PACK_LANES; l++)
+            n += n_escapes_of(&halves[h], l);
+        if (n != b->n_escapes[h]) /* it would read beyond them */
+            return false;
+    }
+    if (block_sum(b, halves, planes, escapes) != b->sum)
         return false;
     for (uint32_t h = 0; h < n_halves_of(b->n); h++) {
-        unpack_half_of(&halves[h], b, list, list + lists[h].code_bytes,
+        unpack_half_of((enum pack_kind)b->kind, &halves[h], b->table, escapes,
                        SH_MIN(b->n - h * PACK_HALF, PACK_HALF),
                        to + (size_t)h * PACK_HALF * f->wide);
-        list += lists[h].code_bytes + lists[h].n_escapes;
+        escapes += b->n_escapes[h];
     }
     return true;
 }
@@ -687,8 +571,7 @@ int pack_unpack(const void *packed, size_t packed_bytes, void *layer, uint64_t b
 
         memcpy(&b, (const unsigned char *)packed + sizeof(head) + (size_t)i * sizeof(b), sizeof(b));
         if (!is_block_sound(&b, packed_bytes, bytes) ||
-            !unpack_block(packed, packed_bytes, &b,
-                          (unsigned char *)layer + (size_t)b.to * PACK_UNIT, halves))
+            !unpack_block(packed, &b, (unsigned char *)layer + (size_t)b.to * PACK_UNIT, halves))
             return SH_FAIL(err, SH_E_IO, "packed weights are damaged: block %u of %u", i,
                            head.n_blocks);
     }

@@ -1,28 +1,22 @@
 /* pack.h - a layer of an image in fewer bytes, without loss.
  *
- * The exponents of trained weights are few: three quarters of a layer's numbers lie within three
- * values, nearly all within ten. So a block of PACK_BLOCK numbers keeps the sign and the mantissa
- * of each as they are, and of the exponent a code of 2 bits: an index into the block's table of
- * three, or PACK_RARE. A rare one has 3 bits more, in a list: an index into a table of seven, or
- * PACK_ESCAPE, which says that the exponent itself stands behind. That is 13.9 bits for a number
- * that was rounded to tf32 and lies in 32, 10.9 for one in bf16, 13.9 in fp16, 26.9 in fp32. What
- * does not get smaller stays as it is, block by block, so a packed layer is never much larger than
- * the layer.
+ * The exponents of trained weights are few: most of a layer's lie within seven values. So a block
+ * of PACK_BLOCK numbers keeps the sign and the mantissa of each as they are, and of the exponent 3
+ * bits: an index into the block's table of seven, or 7, which says that the exponent itself stands
+ * in the block's list of escapes. That is 14.4 bits for a number that was rounded to tf32 and lies
+ * in 32, 11.4 for one in bf16, 14.4 in fp16, 27.4 in fp32. What does not get smaller stays as it
+ * is, block by block, so a packed layer is never much larger than the layer.
  *
- *   layer   head | entry of each block | lists of each half | planes of each block, from a multiple
- *           of 128
- *   block   entry (pack_block): where its numbers go, its tables, where the rest of it lies
- *   list    rare codes, one behind the other from bit 0 of the first byte on, up to a whole byte |
- *           exponents of escapes, a byte each
+ *   layer   head | entry of each block | escapes | planes of each block, from a multiple of 128
+ *   block   entry (pack_block): where its numbers go, its table, where the rest of it lies
  *
  * Every block can be unpacked without the others. A device does it with 32 threads, its lanes. Each
  * half of a block has up to 1024 numbers, 32 for each lane: of every PACK_LANES * v of them lane l
- * has the v from l * v on, where v of them are 16 bytes. Its first two words are the planes of the
- * 2 bits: number i has bit 4 * (i % 8) + i / 8 in each, so that a mask takes the same bit of eight
- * numbers that follow each other, one to every four bits. In the words behind these its signs and
- * mantissas follow each other. Word j of all lanes lies together, so that lanes read and write
- * whole lines. Both parts of a list are in the order of lane, number; the second half's comes right
- * behind the first one's.
+ * has the v from l * v on, where v of them are 16 bytes. Its first three words are the planes of
+ * the 3 bits: number i has bit 4 * (i % 8) + i / 8 in each, so that a mask takes the same bit of
+ * eight numbers that follow each other, one to every four bits. In the words behind these its signs
+ * and mantissas follow each other. Word j of all lanes lies together, so that lanes read and write
+ * whole lines. Escapes are in the order of half, lane, number.
  *
  * Each block has a sum over its entry and all that belongs to it; who unpacks compares.
  *

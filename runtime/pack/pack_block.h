@@ -8,13 +8,11 @@
 #define PACK_HALF 1024u
 #define PACK_LANES 32u
 #define PACK_ALIGN 128u
-#define PACK_UNIT 16u        /* of places in the layer */
-#define PACK_CODE_BITS 2u    /* of an exponent */
-#define PACK_RARE 3u         /* the code that says: a rare one */
-#define PACK_RARE_BITS 3u    /* of a rare exponent's own code */
-#define PACK_ESCAPE 7u       /* the rare code that says: as it is */
+#define PACK_UNIT 16u     /* of places in the layer */
+#define PACK_CODE_BITS 3u /* of an exponent */
+#define PACK_ESCAPE 7u
 #define PACK_RAW_BYTES 8192u /* most bytes of a block that is kept as it is */
-#define PACK_MAGIC 0x324b5053u
+#define PACK_MAGIC 0x314b5053u
 
 /* How a block's numbers are kept: bytes of each, and how many bits of it beside the exponent. */
 enum pack_kind {
@@ -33,14 +31,14 @@ struct pack_head {
 };
 
 struct pack_block {
-    uint32_t to;          /* its numbers in the layer, in PACK_UNIT */
-    uint32_t planes;      /* from the head, in PACK_ALIGN */
-    uint32_t list;        /* its rare ones, from the head, bytes */
-    uint16_t n;           /* numbers, or bytes that are kept as they are */
-    uint8_t kind, unused; /* enum pack_kind; 0 */
-    uint8_t table[4];     /* exponents by their codes; the last is 0 */
-    uint8_t rare[8];      /* by their rare codes; the last is 0 */
-    uint32_t sum;         /* pack_mix() of the seven words before it, and then of each lane's */
+    uint32_t to;           /* its numbers in the layer, in PACK_UNIT */
+    uint32_t planes;       /* from the head, in PACK_ALIGN */
+    uint32_t escapes;      /* from the head, bytes */
+    uint16_t n;            /* numbers, or bytes that are kept as they are */
+    uint8_t kind, unused;  /* enum pack_kind; 0 */
+    uint8_t table[8];      /* exponents; the last is 0 */
+    uint16_t n_escapes[2]; /* of each half */
+    uint32_t sum;          /* pack_mix() of the seven words before it, and then of each lane's */
 };
 
 /* The bit of a lane's number i in its planes. */

@@ -6,15 +6,16 @@
 // written when that is found; but what its entry says is not believed where it would lead out of
 // the layer, and nobody computes with it.
 //
-// Rare codes of a lane follow those of the lanes before it, so a scan of their counts says where
-// they are. All that a lane can have come in 96 bits.
+// Escapes of a lane follow those of the lanes before it, so a scan of their counts says where they
+// are. Up to eight, which nearly all lanes have at most, come in one window of 64 bits.
 #include "runtime/device/cuda/kernels_unpack.h"
 
 #include <cuda_runtime.h>
 
 #define WARPS 8
-#define BLOCKS_PER_SM 4
+#define BLOCKS_PER_SM 3
 #define ALL 0xffffffffu
+#define WINDOW 8u // escapes of a lane that come at once
 
 struct form_f32 {
     static constexpr uint32_t WIDE = 4, M_BITS = 23, ZEROES = 0;
@@ -30,89 +31,52 @@ struct form_bf16 {
 };
 template <typename F> constexpr uint32_t N_WORDS = PACK_CODE_BITS + 1 + F::M_BITS;
 
-struct list {          // what a lane has in the list of a half
-    uint32_t codes[3]; // the next rare code from bit 0 on; 0 behind the last
-    uint32_t n_rare, n_escapes;
-    const unsigned char *escapes;
-    uint32_t bytes; // of the whole list
+// Eight bytes from an address that need not be aligned; of what lies behind `end`, a multiple of 4,
+// nothing is read.
+__device__ __forceinline__ uint2 read_window(const unsigned char *at, const unsigned char *end)
+{
+    const uint32_t shift = (uint32_t)(uintptr_t)at % 4 * 8;
+    const uint32_t *p = (const uint32_t *)(at - (uintptr_t)at % 4), *e = (const uint32_t *)end;
+    const uint32_t x = p < e ? p[0] : 0, y = p + 1 < e ? p[1] : 0, z = p + 2 < e ? p[2] : 0;
+
+    return make_uint2(__funnelshift_r(x, y, shift), __funnelshift_r(y, z, shift));
+}
+
+struct found { // escapes of a lane in a half
+    const unsigned char *at;
+    uint2 window;
+    uint32_t n, total; // total: of all lanes
 };
 
-// Sum of those of the lanes before; *total: of all.
-__device__ __forceinline__ uint32_t sum_before(uint32_t n, uint32_t lane, uint32_t *total)
+__device__ __forceinline__ found find_escapes(uint32_t mask, const unsigned char *escapes,
+                                              const unsigned char *end, uint32_t lane)
 {
-    uint32_t sum = n;
+    found f;
+    uint32_t before = __popc(mask);
 
+    f.n = before;
 #pragma unroll
     for (uint32_t d = 1; d < PACK_LANES; d *= 2) {
-        const uint32_t other = __shfl_up_sync(ALL, sum, d);
+        const uint32_t other = __shfl_up_sync(ALL, before, d);
 
-        sum += lane >= d ? other : 0;
+        before += lane >= d ? other : 0;
     }
-    *total = __shfl_sync(ALL, sum, PACK_LANES - 1);
-    return sum - n;
+    f.total = __shfl_sync(ALL, before, PACK_LANES - 1);
+    f.at = escapes + before - f.n;
+    f.window = f.n ? read_window(f.at, end) : make_uint2(0, 0);
+    return f;
 }
 
-// n bits, at most 96, from bit `at` behind `from`; of what lies behind `end`, a multiple of 4,
-// nothing is read.
-__device__ __forceinline__ void read_codes(uint32_t (&out)[3], const unsigned char *from,
-                                           uint32_t at, uint32_t n, const unsigned char *end)
+__device__ __forceinline__ uint32_t mix_in_escapes(uint32_t h, const found &f)
 {
-    const unsigned char *first = from + at / 8;
-    const uint32_t skip = (uint32_t)(uintptr_t)first % 4, shift = skip * 8 + at % 8;
-    const uint32_t *p = (const uint32_t *)(first - skip), *e = (const uint32_t *)end;
-    uint32_t w[4];
+    for (uint32_t at = 0; at < f.n; at += 4) {
+        const uint32_t left = f.n - at;
+        uint32_t word = at == 0 ? f.window.x : f.window.y;
 
-#pragma unroll
-    for (uint32_t k = 0; k < 4; k++)
-        w[k] = k * 32 < shift + n && n > 0 && p + k < e ? p[k] : 0;
-#pragma unroll
-    for (uint32_t k = 0; k < 3; k++) {
-        const uint32_t v = __funnelshift_r(w[k], w[k + 1], shift);
-
-        out[k] = n >= k * 32 + 32 ? v : n > k * 32 ? v & ((1u << n % 32) - 1) : 0;
-    }
-}
-
-// How many of the codes say that there is an escape: three bits that begin at a multiple of three.
-__device__ __forceinline__ uint32_t escapes_among(const uint32_t (&c)[3])
-{
-    const uint32_t x = c[0] & __funnelshift_r(c[0], c[1], 1) & __funnelshift_r(c[0], c[1], 2);
-    const uint32_t y = c[1] & __funnelshift_r(c[1], c[2], 1) & __funnelshift_r(c[1], c[2], 2);
-    const uint32_t z = c[2] & c[2] >> 1 & c[2] >> 2;
-
-    return __popc(x & 0x49249249u) + __popc(y & 0x92492492u) + __popc(z & 0x24924924u);
-}
-
-// mask: which of the lane's numbers are rare. False, to all lanes: it leads behind `end`.
-__device__ __forceinline__ bool find_rare(list &v, uint32_t mask, const unsigned char *at,
-                                          const unsigned char *end, uint32_t lane)
-{
-    const uint64_t room = (uint64_t)(end - at);
-    uint32_t all, all_escapes = 0, before_escapes = 0, before;
-
-    v.n_rare = __popc(mask);
-    before = sum_before(v.n_rare, lane, &all);
-    read_codes(v.codes, at, before * PACK_RARE_BITS, v.n_rare * PACK_RARE_BITS, end);
-    v.n_escapes = escapes_among(v.codes);
-    if (__any_sync(ALL, v.n_escapes > 0))
-        before_escapes = sum_before(v.n_escapes, lane, &all_escapes);
-    v.bytes = (all * PACK_RARE_BITS + 7) / 8 + all_escapes;
-    v.escapes = at + (v.bytes - all_escapes) + before_escapes;
-    return v.bytes <= room;
-}
-
-__device__ __forceinline__ uint32_t mix_in_list(uint32_t h, const list &v)
-{
-#pragma unroll
-    for (uint32_t k = 0; k < 3; k++)
-        if (k * 32 < v.n_rare * PACK_RARE_BITS)
-            h = pack_mix(h, v.codes[k]);
-    for (uint32_t at = 0; at < v.n_escapes; at += 4) {
-        uint32_t word = 0;
-
-        for (uint32_t k = 0; k < 4 && at + k < v.n_escapes; k++)
-            word |= (uint32_t)v.escapes[at + k] << k * 8;
-        h = pack_mix(h, word);
+        if (at >= WINDOW)
+            word = f.at[at] | (left > 1 ? f.at[at + 1] << 8 : 0) |
+                   (left > 2 ? f.at[at + 2] << 16 : 0) | (left > 3 ? f.at[at + 3] << 24 : 0);
+        h = pack_mix(h, left >= 4 ? word : word & ((1u << left * 8) - 1));
     }
     return h;
 }
@@ -130,53 +94,30 @@ __device__ __forceinline__ uint32_t bits_to(const uint32_t (&w)[N], uint32_t fir
     return s >= to ? w[k] >> (s - to) : w[k] << (to - s);
 }
 
-// Of eight numbers, those of the bits in `rare`, one to every four bits, have the next codes of the
-// list. Those that are escapes: v has the first bit of their codes.
-__device__ __forceinline__ void take_escapes(uint2 &e, uint32_t rare, uint32_t v, list &from)
-{
-    for (uint32_t rank = 0; v; v >>= 3, rank++) {
-        uint32_t left = rare, x;
-
-        if (!(v & 1))
-            continue;
-        for (uint32_t k = 0; k < rank; k++)
-            left &= left - 1;
-        const uint32_t j = (__ffs(left) - 1) / 4;
-
-        x = (uint32_t)*from.escapes++ << j % 4 * 8;
-        e.x |= j < 4 ? x : 0;
-        e.y |= j < 4 ? 0 : x;
-    }
-}
-
 // Exponents of eight numbers, group s of the lane, in the bytes of two words.
 template <uint32_t N>
-__device__ __forceinline__ uint2 exponents(const uint32_t (&w)[N], uint32_t s, const pack_block &b,
-                                           list &from)
+__device__ __forceinline__ uint2 exponents(const uint32_t (&w)[N], uint32_t s, uint2 table,
+                                           const found &f, uint32_t &n_used)
 {
-    const uint32_t each = 0x11111111u, table = *(const uint32_t *)b.table;
-    const uint2 others = make_uint2(((const uint32_t *)b.rare)[0], ((const uint32_t *)b.rare)[1]);
-    const uint32_t low = w[0] >> s & each, high = w[1] >> s & each;
-    const uint32_t codes = low | high << 1, rare = low & high;
-    const uint32_t n_bits = __popc(rare) * PACK_RARE_BITS;
-    uint2 e = make_uint2(__byte_perm(table, 0, codes & 0xffff), __byte_perm(table, 0, codes >> 16));
-    uint32_t c = from.codes[0] & ((1u << n_bits) - 1);
-    const uint32_t escapes = c & c >> 1 & c >> 2 & 0x249249u;
+    const uint32_t each = 0x11111111u;
+    const uint32_t a = w[0] >> s & each, b = w[1] >> s & each, c = w[2] >> s & each;
+    const uint32_t codes = a | b << 1 | c << 2;
+    uint32_t escapes = a & b & c;
+    uint2 e = make_uint2(__byte_perm(table.x, table.y, codes & 0xffff),
+                         __byte_perm(table.x, table.y, codes >> 16));
 
-#pragma unroll
-    for (uint32_t j = 0; j < 8; j++) // the tables have a 0 for what comes from elsewhere
-        if (rare >> j * 4 & 1) {
-            const uint32_t x = __byte_perm(others.x, others.y, c & 7) & 0xff;
+    while (escapes) { // the table has a 0 for them
+        const uint32_t j = (__ffs(escapes) - 1) / 4;
+        uint32_t x = n_used < 4 ? f.window.x >> n_used * 8 : f.window.y >> (n_used * 8 & 31);
 
-            c >>= PACK_RARE_BITS;
-            e.x |= j < 4 ? x << j % 4 * 8 : 0;
-            e.y |= j < 4 ? 0 : x << j % 4 * 8;
-        }
-    if (escapes)
-        take_escapes(e, rare, escapes, from);
-    from.codes[0] = __funnelshift_r(from.codes[0], from.codes[1], n_bits);
-    from.codes[1] = __funnelshift_r(from.codes[1], from.codes[2], n_bits);
-    from.codes[2] >>= n_bits;
+        if (n_used >= WINDOW)
+            x = f.at[n_used];
+        n_used++;
+        x = (x & 0xff) << j % 4 * 8;
+        e.x |= j < 4 ? x : 0;
+        e.y |= j < 4 ? 0 : x;
+        escapes &= escapes - 1;
+    }
     return e;
 }
 
@@ -205,14 +146,16 @@ __device__ __forceinline__ void read_half(uint32_t (&w)[N_WORDS<F>], const uint3
 }
 
 template <typename F>
-__device__ __forceinline__ void write_half(const uint32_t (&w)[N_WORDS<F>], const pack_block &b,
-                                           list &from, uint32_t n, unsigned char *to, uint32_t lane)
+__device__ __forceinline__ void write_half(const uint32_t (&w)[N_WORDS<F>], uint2 table,
+                                           const found &f, uint32_t n, unsigned char *to,
+                                           uint32_t lane)
 {
     constexpr uint32_t V = 16 / F::WIDE;
+    uint32_t n_used = 0;
 
 #pragma unroll
     for (uint32_t s = 0; s < 4; s++) {
-        const uint2 e = exponents(w, s, b, from);
+        const uint2 e = exponents(w, s, table, f, n_used);
 
 #pragma unroll
         for (uint32_t q = 0; q < 8 / V; q++) {
@@ -248,24 +191,25 @@ __device__ bool unpack_numbers(const k_unpack_layer &l, const pack_block &b, uin
     const uint32_t n_halves = b.n > PACK_HALF ? 2 : 1;
     const uint64_t planes = (uint64_t)b.planes * PACK_ALIGN, to = (uint64_t)b.to * PACK_UNIT;
     const uint32_t *words = (const uint32_t *)(l.packed + planes);
-    const unsigned char *at = l.packed + b.list, *end = l.packed + l.packed_bytes;
+    const unsigned char *escapes = l.packed + b.escapes, *end = l.packed + l.packed_bytes;
+    const uint2 table = *(const uint2 *)b.table;
 
-    if (b.n == 0 || b.n > PACK_BLOCK || to + b.n * F::WIDE > l.bytes || b.list > l.packed_bytes ||
-        planes + n_halves * N_WORDS<F> * PACK_LANES * sizeof(uint32_t) > l.packed_bytes)
+    if (b.n == 0 || b.n > PACK_BLOCK || to + b.n * F::WIDE > l.bytes ||
+        planes + n_halves * N_WORDS<F> * PACK_LANES * sizeof(uint32_t) > l.packed_bytes ||
+        (uint64_t)b.escapes + b.n_escapes[0] + b.n_escapes[1] > l.packed_bytes)
         return false;
     for (uint32_t k = 0; k < n_halves; k++) {
         uint32_t w[N_WORDS<F>];
-        list v;
 
         read_half<F>(w, words + k * N_WORDS<F> * PACK_LANES, lane);
-        if (!find_rare(v, w[0] & w[1], at, end, lane))
+        const found f = find_escapes(w[0] & w[1] & w[2], escapes + k * b.n_escapes[0], end, lane);
+        if (f.total != b.n_escapes[k]) // as all lanes see it: they are not there to be read
             return false;
 #pragma unroll
         for (uint32_t j = 0; j < N_WORDS<F>; j++)
             h = pack_mix(h, w[j]);
-        h = mix_in_list(h, v);
-        at += v.bytes;
-        write_half<F>(w, b, v, b.n - k * PACK_HALF, l.to + to + k * PACK_HALF * F::WIDE, lane);
+        h = mix_in_escapes(h, f);
+        write_half<F>(w, table, f, b.n - k * PACK_HALF, l.to + to + k * PACK_HALF * F::WIDE, lane);
     }
     return __reduce_add_sync(ALL, pack_join(h, lane)) == b.sum;
 }
