@@ -109,7 +109,8 @@ class Failures(Story):
         states = self.states(job)
         self.assertEqual((states[0], states[-1]), ("QUEUED", "SUCCEEDED"), states)
         self.assertEqual(states.count("SUCCEEDED"), 1, states)
-        self.assertTrue(1 <= states.count("COMPLETING") <= j["attempt"], states)
+        # An executor that is lost meanwhile uses up no attempt.
+        self.assertTrue(1 <= states.count("COMPLETING") <= states.count("STARTING"), states)
         losses = self.read(job, "/losses")["losses"]
         self.assertEqual((len(losses), losses.count(None)), (steps, 0))
         at = "/api/v1/models/digits/versions/%d" % j["result_version"]
