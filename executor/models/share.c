@@ -99,7 +99,8 @@ static uint64_t without_users(const struct model *m)
 static void with_users(const struct model *m)
 {
     for (uint32_t i = 0; m->share.trunk && i < m->share.n; i++)
-        m->share.trunk->n_users[i] += has_chunk(m, i);
+        if (has_chunk(m, i)) /* the trunk may be shorter */
+            m->share.trunk->n_users[i]++;
 }
 
 uint64_t share__free_bytes(const struct leave_image *v, size_t n)
