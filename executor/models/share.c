@@ -42,9 +42,10 @@ static uint32_t n_whole_chunks(const struct model *m)
     return (uint32_t)(tx_needed_bytes(&m->tx) / SHARE_CHUNK);
 }
 
-static bool has_chunk(const struct model *m, uint32_t i)
+/* Of which is_there says whether they are the trunk's. */
+static uint32_t n_chunks(const struct model *m)
 {
-    return m->share.trunk && m->share.is_there[i];
+    return m->share.trunk ? m->share.n : 0;
 }
 
 uint64_t share__bytes(const struct model *m)
@@ -60,8 +61,8 @@ uint64_t share__frees(const struct model *m)
 static void count_parts(struct model *m)
 {
     m->share.less = m->share.stays = 0;
-    for (uint32_t i = 0; m->share.trunk && i < m->share.n; i++) {
-        const uint32_t n = has_chunk(m, i) ? m->share.trunk->n_users[i] : 1;
+    for (uint32_t i = 0, end = n_chunks(m); i < end; i++) {
+        const uint32_t n = m->share.is_there[i] ? m->share.trunk->n_users[i] : 1;
 
         m->share.less += SHARE_CHUNK - (SHARE_CHUNK + n - 1) / n;
         m->share.stays += n > 1 ? SHARE_CHUNK : 0;
@@ -78,11 +79,12 @@ static void count_all_parts(struct store *s, const struct trunk *t)
 
 uint64_t share__alike(const struct model *a, const struct model *b)
 {
+    const uint32_t n = SH_MIN(n_chunks(a), n_chunks(b));
     uint32_t i = 0;
 
-    if (!a->share.trunk || a->share.trunk != b->share.trunk)
+    if (a->share.trunk != b->share.trunk)
         return 0;
-    while (i < SH_MIN(a->share.n, b->share.n) && has_chunk(a, i) && has_chunk(b, i))
+    while (i < n && a->share.is_there[i] && b->share.is_there[i])
         i++;
     return i * (uint64_t)SHARE_CHUNK;
 }
@@ -91,15 +93,15 @@ static uint64_t without_users(const struct model *m)
 {
     uint64_t bytes = m->image.bytes;
 
-    for (uint32_t i = 0; m->share.trunk && i < m->share.n; i++)
-        bytes -= has_chunk(m, i) && --m->share.trunk->n_users[i] > 0 ? SHARE_CHUNK : 0;
+    for (uint32_t i = 0, n = n_chunks(m); i < n; i++)
+        bytes -= m->share.is_there[i] && --m->share.trunk->n_users[i] > 0 ? SHARE_CHUNK : 0;
     return bytes;
 }
 
 static void with_users(const struct model *m)
 {
-    for (uint32_t i = 0; m->share.trunk && i < m->share.n; i++)
-        if (has_chunk(m, i)) /* the trunk may be shorter */
+    for (uint32_t i = 0, n = n_chunks(m); i < n; i++)
+        if (m->share.is_there[i]) /* the trunk may be shorter */
             m->share.trunk->n_users[i]++;
 }
 
@@ -306,9 +308,9 @@ static void ask_for_chunk(struct store_share *w)
     p->is_out = disk_submit(store__env(m->store)->files->disk, &p->task, NULL) == SH_OK;
 }
 
-static int begin_image(struct store_share *w, struct model *m, enum share_at at, struct trunk *t,
-                       struct sh_err *err)
+static void begin_image(struct store_share *w, struct model *m, enum share_at at, struct trunk *t)
 {
+    struct sh_err err = {0};
     int rc = SH_OK;
 
     w->model = m;
@@ -318,11 +320,14 @@ static int begin_image(struct store_share *w, struct model *m, enum share_at at,
     w->sums = calloc(w->n + 1, sizeof(*w->sums));
     w->is_there = calloc(w->n + 1, sizeof(*w->is_there));
     if (!w->sums || !w->is_there)
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate what an image shares");
+        rc = SH_FAIL(&err, SH_E_NOMEM, "could not allocate what an image shares");
     if (!rc && at == SHARE_COPIES)
-        rc = sh_shm_create("shunt-image", m->image.bytes, &w->memory, err);
+        rc = sh_shm_create("shunt-image", m->image.bytes, &w->memory, &err);
     go_share(w, at);
-    return rc;
+    if (rc)
+        give_up_sharing(w, &err);
+    else
+        ask_for_chunk(w);
 }
 
 /* ------------------------------------------------------------------ sums */
@@ -336,17 +341,12 @@ static bool may_share(const struct model *m)
 
 static bool begin_sums(struct store_share *w, struct model *m)
 {
-    struct sh_err err = {0};
-
     if (!may_share(m) || m->share.sums)
         return false;
     m->share.is_alone = n_whole_chunks(m) == 0;
     if (m->share.is_alone)
         return false;
-    if (begin_image(w, m, SHARE_SUMS, NULL, &err))
-        give_up_sharing(w, &err);
-    else
-        ask_for_chunk(w);
+    begin_image(w, m, SHARE_SUMS, NULL);
     return true;
 }
 
@@ -417,10 +417,7 @@ static bool begin_copies(struct store_share *w, struct model *m)
         t->next = w->trunks;
         w->trunks = t;
     }
-    if (begin_image(w, m, SHARE_COPIES, t, &err))
-        give_up_sharing(w, &err);
-    else
-        ask_for_chunk(w);
+    begin_image(w, m, SHARE_COPIES, t);
     return true;
 }
 

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "executor/models/model_int.h"
 #include "executor/models/share.h"
+#include "runtime/pack/layers.h"
 
 /* Of its bytes on the device, those that lie there as a run reads them, and nobody writes. */
 static uint64_t unpacked_bytes(const struct model *m)
@@ -15,7 +16,7 @@ static uint64_t unpacked_bytes(const struct model *m)
         return 0;
     if (!m->link_ends || m->packed_from >= m->n_layers - m->tables.n)
         return held;
-    return SH_MIN(held, m->packed_from ? m->layer_ends[m->packed_from - 1] : 0);
+    return SH_MIN(held, layer_begin(m->layer_ends, m->packed_from));
 }
 
 /* The bytes on the device of the layers that both have alike, and `from` has there. */
@@ -32,7 +33,7 @@ static uint64_t alike_there(const struct model *m, const struct model *from)
     while (i < n && m->layer_ends[i] == from->layer_ends[i] && link[i] == its[i] &&
            link[i] <= alike && m->layer_ends[i] <= there)
         i++;
-    return i ? m->layer_ends[i - 1] : 0;
+    return layer_begin(m->layer_ends, i);
 }
 
 void sibling__bring(struct model *m, uint64_t wanted)

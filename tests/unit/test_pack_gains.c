@@ -5,6 +5,7 @@
 /* uses: executor/worker/pack.o runtime/group.o runtime/pack/pack.o */
 #include "common/mem.h"
 #include "executor/worker/pack.h"
+#include "runtime/pack/layers.h"
 #include "runtime/pack/pack.h"
 #include "tests/unit/sh_test.h"
 
@@ -45,8 +46,8 @@ int program_spans(const struct program *p, struct pack_span **out, size_t *n, st
     *out = calloc(T.n, sizeof(**out));
     assert_non_null(*out);
     for (*n = 0; *n < T.n; ++*n)
-        (*out)[*n] = (struct pack_span){.off = *n ? T.ends[*n - 1] : 0,
-                                        .bytes = T.ends[*n] - (*n ? T.ends[*n - 1] : 0),
+        (*out)[*n] = (struct pack_span){.off = layer_begin(T.ends, (uint32_t)*n),
+                                        .bytes = layer_bytes(T.ends, (uint32_t)*n),
                                         .type = T.type};
     return SH_OK;
 }

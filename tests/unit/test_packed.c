@@ -10,6 +10,7 @@
 #include "executor/models/packed.h"
 #include "executor/models/tables.h"
 #include "executor/models/tier.h"
+#include "runtime/pack/layers.h"
 #include "runtime/pack/pack.h"
 #include "tests/unit/sh_test.h"
 
@@ -163,7 +164,7 @@ static void no_layer_is_unpacked_over_what_is_still_packed(void **state)
     for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
         take(CASES[c][0], CASES[c][1]);
         for (uint32_t i = 0; i < N; i++)
-            assert_true(T.ends[i] <= T.m.tx.shift + (i ? T.links[i - 1] : 0));
+            assert_true(T.ends[i] <= T.m.tx.shift + layer_begin(T.links, i));
         assert_true(T.m.tx.shift + T.links[N - 1] <= T.m.room_bytes);
         assert_true(T.m.image_bytes <= T.m.room_bytes);
         assert_int_equal(T.m.tx.shift % PACK_ALIGN, 0);
