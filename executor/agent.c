@@ -102,6 +102,7 @@ static void on_up(struct sh_wire *w, void *arg)
     struct sh_msg m = {.type = MSG_EXEC_HELLO};
 
     (void)w;
+    x->report.uplink.n_ups++;
     m.u.exec_hello = (struct msg_exec_hello){.executor = x->conf->name,
                                              .host_id = a->host_id,
                                              .data_addr = x->data_addr,

@@ -8,6 +8,7 @@
 struct uplink {           /* zeroed: not connected */
     struct sh_link *link; /* agent.c's */
     bool is_greeted;      /* the connected scheduler has had the full greeting */
+    uint64_t n_ups;       /* connections so far */
 };
 
 void uplink_send(const struct uplink *u, const struct sh_msg *m); /* dropped while not connected */

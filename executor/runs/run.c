@@ -420,6 +420,8 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
         .cold = r->is_cold};
     m.u.run_done.resident_bytes = store_say_place(r->model, &m.u.run_done.unpack_ns);
     uplink_send(&r->sw->env.report->uplink, &m);
+    if (r->n_ups != r->sw->env.report->uplink.n_ups)
+        store_tell_place(r->model); /* who lost the connection or came later knows no such run */
 }
 
 /* ------------------------------------------------------------------ parts that run alone */

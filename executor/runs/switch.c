@@ -429,6 +429,7 @@ static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct 
     r->sw = sw;
     r->sample = -1;
     r->id = m->run_id;
+    r->n_ups = sw->env.report->uplink.n_ups;
     r->batch = m->batch;
     r->recv_ns = sh_clock_ns();
     r->deadline_ns = m->budget_ns > 0 ? r->recv_ns + m->budget_ns : INT64_MAX;

@@ -13,7 +13,7 @@ enum run_phase { RUN_QUEUED, RUN_MEMORY, RUN_SEND, RUN_ACTIVE, RUN_N_PHASES };
 struct run {
     struct run *next;
     struct switcher *sw;
-    uint64_t id;
+    uint64_t id, n_ups;  /* n_ups: of the uplink, when it came */
     struct model *model; /* n_users counts this run */
     struct model
         *shape;    /* what a worker runs: the model, or one of its shapes; its n_users counts too */

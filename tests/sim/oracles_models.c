@@ -10,7 +10,7 @@
 
 #define UNLOAD_NS SH_S(3)     /* a version that no executor has any more */
 #define HOMELESS_NS SH_S(6)   /* all its homes are away: the grace period, and a look */
-#define SAID_NS SH_S(12)      /* told once a second, and after a copy that hangs */
+#define SAID_NS SH_S(2)       /* what an executor tells once a second */
 #define EXECS 1000            /* more than there are */
 #define TRY_AGAIN_NS SH_S(20) /* one that failed for now */
 
