@@ -189,7 +189,7 @@ static void forget_database_work(struct sched *s)
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
     s->usage = (struct usage){0};
-    s->report = (struct report){0};
+    report_fini(&s->report);
     s->shares = (struct shares){0};
     s->limits = (struct limits){0};
     sweep_reset(s);

@@ -42,10 +42,14 @@ static const struct db_stmt EXECS = {
     " u.status FROM jsonb_to_recordset($1::jsonb) AS u (name text, heard float8, workers int,"
     " status jsonb) WHERE e.name = u.name",
     1};
+/* Slices begin ten seconds apart: one that began so near is the same, which was written before
+ * without our hearing of it. */
 static const struct db_stmt ARRIVALS = {
     "report_arrivals",
-    "INSERT INTO arrival (at, seconds, requests, rows, bytes) VALUES (now() - $1::float8 * interval"
-    " '1 s', $2::float8, $3::bigint, $4::json, octet_length($4::text)) ON CONFLICT DO NOTHING",
+    "INSERT INTO arrival (at, seconds, requests, rows, bytes) SELECT x.at, $2::float8, $3::bigint,"
+    " $4::json, octet_length($4::text) FROM (SELECT now() - $1::float8 * interval '1 s' AS at) x"
+    " WHERE NOT EXISTS (SELECT 1 FROM arrival a WHERE a.at BETWEEN x.at - interval '5 s' AND x.at"
+    " + interval '5 s') ON CONFLICT DO NOTHING",
     4};
 static const struct db_stmt OLD_ARRIVALS = {
     "report_old_arrivals",

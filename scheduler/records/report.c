@@ -221,21 +221,40 @@ static json_t *reset_names(struct sched *s)
 
 /* ------------------------------------------------------------------ writing */
 
-static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
+static void forget_slice(struct report_slice *a)
 {
-    struct sched *s = ctx;
+    free(a->rows);
+    *a = (struct report_slice){.rows = NULL};
+}
 
-    (void)arg;
-    s->report.flushing = false;
-    if (sched_op_ok(s, "report", rc, err))
-        return;
+void report_fini(struct report *r)
+{
+    forget_slice(&r->slice);
+    *r = (struct report){.flushing = false};
+}
+
+/* What people see may be older than they take it for: all of it again. */
+static void show_all_again(struct sched *s)
+{
     for (size_t i = 0; i < s->execs.n; i++)
-        s->execs.items[i]->rows_are_old = true; /* all of it again */
+        s->execs.items[i]->rows_are_old = true;
     for (size_t i = 0; i < s->models.n; i++) {
         s->models.items[i]->n_runs_shown = 0;
         for (size_t k = 0; k < s->execs.n; k++)
             s->models.items[i]->on[k].shown = (struct model_shown){0};
     }
+}
+
+static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    struct sched *s = ctx;
+    const struct store_report *written = arg;
+
+    s->report.flushing = false;
+    if (!sched_op_ok(s, "report", rc, err))
+        show_all_again(s);
+    else if (written->arrivals)
+        forget_slice(&s->report.slice);
 }
 
 /* NULL for an empty list. */
@@ -247,12 +266,21 @@ static char *rows_text(json_t *rows)
     return text;
 }
 
-static void take_arrivals(struct sched *s, struct store_report *r, int64_t now_ns)
+/* One that the database has not taken comes again before the next is over. */
+static void add_arrivals(struct sched *s, struct store_report *r, int64_t now_ns)
 {
-    if (!arrivals_is_over(&s->arrivals, now_ns))
-        return;
-    r->arrived_s = r->arrivals_s = (double)(now_ns - s->arrivals.begun_ns) / 1e9;
-    r->arrivals = arrivals_take(&s->arrivals, &r->n_arrivals);
+    struct report_slice *a = &s->report.slice;
+
+    if (!a->rows && arrivals_is_over(&s->arrivals, now_ns)) {
+        a->begun_ns = s->arrivals.begun_ns;
+        a->end_ns = now_ns;
+        a->rows = arrivals_take(&s->arrivals, &a->n_requests);
+    }
+    if (!a->rows || !(r->arrivals = strdup(a->rows)))
+        return; /* no memory: the next second tries again */
+    r->n_arrivals = a->n_requests;
+    r->arrived_s = (double)(now_ns - a->begun_ns) / 1e9;
+    r->arrivals_s = (double)(a->end_ns - a->begun_ns) / 1e9;
 }
 
 void report_second(struct sched *s)
@@ -283,12 +311,14 @@ void report_second(struct sched *s)
                                .measured = rows_text(profiles),
                                .execs = rows_text(exec_rows(s, with_execs)),
                                .with_sweep = with_profiles};
-    take_arrivals(s, r, sh_clock_ns());
+    add_arrivals(s, r, sh_clock_ns());
     if (!r->resets && !r->places && !r->measured && !r->execs && !r->arrivals && !with_profiles) {
         store_report_free(r);
         return;
     }
     s->report.flushing = true;
-    if (sched_submit(s, &OP, r, &err))
+    if (sched_submit(s, &OP, r, &err)) {
         s->report.flushing = false;
+        show_all_again(s);
+    }
 }

@@ -22,11 +22,17 @@
 
 struct sched;
 
-struct report {
+struct report { /* zeroed; report_fini() */
     bool flushing;
     uint64_t n_seconds;
+    struct report_slice { /* of arrivals, that is over and not yet written */
+        char *rows;       /* OWNED; NULL: there is none */
+        uint64_t n_requests;
+        int64_t begun_ns, end_ns;
+    } slice;
 };
 
+void report_fini(struct report *r);  /* what was not written is lost */
 void report_second(struct sched *s); /* nothing while a write is on its way */
 
 #endif

@@ -90,6 +90,13 @@ class SimulateRequests(Story):
             self.s.call("GET", "/api/v1/snapshot", key=self.s.admin)))  # a busy machine may take longer than a statement
         return sum(row["requests"] for a in snapshot["arrivals"] for row in a["rows"])
 
+    def until_recorded(self, what):
+        """Slices of ten seconds are written when they are over, or once the database takes them."""
+        try:
+            until(what, lambda: self.recorded() == self.sent)
+        except AssertionError as e:
+            self.fail("%s: %d of %d requests" % (e, self.recorded(), self.sent))
+
     def rounds(self, what, one):
         """Another one if the machine was another one meanwhile: the next goes by what it is now."""
         for seed in range(1, 5):
@@ -102,10 +109,10 @@ class SimulateRequests(Story):
     def record(self, plan):
         """Sends them with the loose target. Returns how many hours ago the first came."""
         self.set_slo(LOOSE)
-        until("what came before is recorded", lambda: self.recorded() == self.sent)
+        self.until_recorded("what came before is recorded")
         began = time.time()
         self.send(plan)
-        until("they are recorded", lambda: self.recorded() == self.sent)
+        self.until_recorded("they are recorded")
         return (time.time() - began + 3) / 3600
 
     def said_of(self, target, plan, hours):

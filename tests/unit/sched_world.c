@@ -295,6 +295,13 @@ static void world_answer(struct world_op *o)
 
         w.n_shares = x->n;
         memcpy(w.shares, x->rows, x->n * sizeof(x->rows[0]));
+    } else if (strcmp(name, "report") == 0) {
+        const struct store_report *r = a;
+
+        w.n_places += r->places != NULL;
+        w.n_slices += r->arrivals != NULL;
+        w.n_arrivals += r->arrivals ? r->n_arrivals : 0;
+        w.arrived_s = r->arrivals ? r->arrived_s : w.arrived_s;
     } else if (strcmp(name, "changes.forget") == 0) {
         struct store_forget *f = a;
 

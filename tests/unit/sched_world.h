@@ -69,7 +69,10 @@ struct world {                        /* one at a time: dbthread.h has no argume
     struct store_model_state model_wrote;
     struct store_share shares[STORE_MAX_SHARES];
     size_t n_shares;
-    size_t n_ops[16]; /* answered, by name */
+    uint64_t n_arrivals, n_slices; /* requests and slices that reports brought */
+    double arrived_s;              /* of the last slice */
+    size_t n_places;               /* reports that brought places */
+    size_t n_ops[16];              /* answered, by name */
     const char *op_names[16];
 };
 
