@@ -37,6 +37,11 @@ class Packed(Case):
         self.assertEqual((r.rc, r.msg), (0, ""))
         return r, out[0][0]
 
+    def until_sent(self, d, run):
+        """A worker has it, or has had it: that it is at work may be over before somebody looks."""
+        d.wait(lambda: "ev=switch.send run=%d " % run[0] in open(os.path.join(d.dir, "executor.log")).read(), WAIT_S,
+               "a worker with the run")
+
     def want(self, seed=1):
         d = self.driver("--pack-images=off")
         self.load18(d, seed=seed)
@@ -140,19 +145,18 @@ class Packed(Case):
 
     def test_a_worker_that_dies_while_it_unpacks_leaves_nothing_of_it(self):
         want, _ = self.want()
-        d = self.driver(ON, "--copy-gb-per-s=0.1")
+        d = self.driver(ON, "--copy-gb-per-s=0.1", "--log-level=debug")
         self.load18(d)
-        key = 'shunt_workers{executor="e0",state="active"}'
         for wait in (0, 0.2):  # when it has the run; when it is at it
             if wait:
                 run = d.run(1, [picture()], [4000], 1)
-                d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+                self.until_sent(d, run)
                 d.rest(wait)
                 os.kill(max(d.worker_pids(), key=cpu_time), signal.SIGKILL)
             else:
                 with self.held(d.worker_pids()) as workers:
                     run = d.run(1, [picture()], [4000], 1)
-                    d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+                    self.until_sent(d, run)
                     os.kill(workers[0], signal.SIGKILL)  # the first in the pool is chosen first
             r, out = d.result(run)
             self.assertEqual((r.rc, out[0][0]), (0, want))
@@ -161,11 +165,10 @@ class Packed(Case):
 
     def test_a_run_that_is_given_up_leaves_what_it_had_not_unpacked(self):
         want, _ = self.want()
-        d = self.driver(ON, "--copy-gb-per-s=0.1")
+        d = self.driver(ON, "--copy-gb-per-s=0.1", "--log-level=debug")
         self.load18(d)
-        key = 'shunt_workers{executor="e0",state="active"}'
         run = d.run(1, [picture()], [4000], 1)
-        d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+        self.until_sent(d, run)
         d.rest(0.15)
         d.scheduler.send("RUN_CANCEL", run_id=run[0], rid=0, api_id=0)
         r, _ = d.result(run)
