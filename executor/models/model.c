@@ -30,9 +30,7 @@ void model__keep_fd(struct model *m, int fd)
 
 void model__drop_tables(struct model *m)
 {
-    if (m->is_locked)
-        dev_mem_host_unlock(store__env(m->store)->mem, m->image.base);
-    m->is_locked = false;
+    model_unlock(m);
     tables__forget(m);
     share__forget(m);
     sh_shm_fini(&m->image);
@@ -196,11 +194,7 @@ static int take_image(struct model *m, const struct msg_wk_model_done *d, int *f
     if (rc)
         return rc;
     fds[0] = -1;
-    if (!HOOK_ASK(env->hooks, locks_images, true))
-        return SH_OK;
-    rc = dev_mem_host_lock(env->mem, m->image.base, m->image.bytes, err);
-    m->is_locked = rc == SH_OK;
-    return rc;
+    return HOOK_ASK(env->hooks, locks_images, true) ? model_lock(m, err) : SH_OK;
 }
 
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
@@ -607,13 +601,15 @@ bool store_unkeep_all(struct store *s)
     return any;
 }
 
-void model_tick(struct model *m, int64_t now_ns)
+void store_tick(struct store *s, int64_t now_ns)
 {
-    model_unkeep(m, now_ns);
-    ask_mark(m);
-    tier_tick(m);
-    share__tick(m);
-    fetch_tick(m, now_ns);
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
+        model_unkeep(m, now_ns);
+        ask_mark(m);
+        tier_tick(m);
+        fetch_tick(m, now_ns);
+    }
+    share__tick(s);
 }
 
 void model_force(struct model *m)

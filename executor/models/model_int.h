@@ -92,11 +92,21 @@ extern const struct sh_life MODEL_LIFE;
  *   REST -> SUMS      its chunks are summed, to find others like it             [begin_sums]
  *   SUMS -> REST      their sums are known                                        [end_sums]
  *   REST -> COPIES    there is one: its chunks are compared, or copied        [begin_copies]
- *   COPIES -> WAITS   until nothing reads it where it was                       [end_copies]
+ *   COPIES -> LOCKS   the new memory is page-locked                             [end_copies]
+ *   LOCKS -> WAITS    until nothing reads it where it was                         [lock_some]
  *   WAITS -> FREES    its memory is the new one, the old one goes             [change_over]
+ *   each -> FREES     the image goes, or something failed: the new one goes      [end_image]
  *   FREES -> REST     it has gone                                                [on_freed]
- *   each -> REST      the image goes, or something failed                       [end_image] */
-enum share_at { SHARE_REST, SHARE_SUMS, SHARE_COPIES, SHARE_WAITS, SHARE_FREES, SHARE_N_AT };
+ *   each -> REST      there is none yet; or the executor ends        [end_image, share__stop] */
+enum share_at {
+    SHARE_REST,
+    SHARE_SUMS,
+    SHARE_COPIES,
+    SHARE_LOCKS,
+    SHARE_WAITS,
+    SHARE_FREES,
+    SHARE_N_AT
+};
 struct share_piece { /* one chunk, or so much behind the last one */
     struct disk_task task;
     struct store_share *share;
@@ -114,12 +124,13 @@ struct store_share {
     struct store *store;
     struct model *model;  /* with what follows; but REST and FREES */
     struct trunk *trunk;  /* not SUMS */
-    struct sh_shm memory; /* OWNED: its own part of what it will have; FREES: what it had */
+    struct sh_shm memory; /* OWNED: its own part of what it will have; FREES: what goes */
+    size_t locked;        /* so many bytes of that */
     uint32_t *sums;       /* OWNED */
     uint8_t *is_there;    /* OWNED */
     uint32_t n;           /* whole chunks, as of sums and is_there; bytes may follow */
     uint32_t i, n_runs;   /* the next one; runs of them that are the trunk's */
-    int64_t since_ns;     /* REST, WAITS: it began */
+    int64_t since_ns;     /* REST, LOCKS, WAITS, FREES: it began */
     struct share_piece piece;
 };
 extern const struct sh_life SHARE_LIFE;

@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 
 #define LEAST_PART 8u /* of an image that is copied, one chunk in so many is the same, or more */
-#define QUIET_NS SH_S(10)    /* so long a change waits for a moment without runs */
-#define PATIENCE_NS SH_S(60) /* so long it waits for one in which nobody reads the image */
+#define QUIET_NS SH_S(10)    /* so long it waits for a moment without runs */
+#define PATIENCE_NS SH_S(60) /* so long a change waits for one in which nobody reads the image */
 #define AGAIN_NS SH_S(60)    /* then it is tried again; twice as long after each try */
 #define MOST_TRIES 5u        /* that fail, and not for waiting */
 #define MOST_RUNS 8u /* of chunks that are shared: each is a mapping, of 65,530 of a process */
@@ -237,10 +237,9 @@ static void forget_image(struct store_share *w)
 /* Whatever is under way comes to nothing, or has come to its end. */
 static void end_image(struct store_share *w)
 {
-    go_share(w, SHARE_REST);
+    go_share(w, w->memory.fd >= 0 ? SHARE_FREES : SHARE_REST);
     w->since_ns = sh_clock_ns();
     forget_image(w);
-    sh_shm_fini(&w->memory);
 }
 
 static void put_off(struct model *m)
@@ -450,7 +449,6 @@ static int show_trunk(struct store_share *w, struct sh_err *err)
 
 static void end_copies(struct store_share *w)
 {
-    struct model *m = w->model;
     struct sh_err err = {0};
     uint32_t n_same = 0;
     int rc = SH_OK;
@@ -465,12 +463,11 @@ static void end_copies(struct store_share *w)
         give_up_sharing(w, &err);
         return;
     }
-    go_share(w, SHARE_WAITS);
+    go_share(w, SHARE_LOCKS);
     w->since_ns = sh_clock_ns();
-    share__tick(m);
 }
 
-/* A run would wait while pages are locked, as at a load. Some are always under way, perhaps. */
+/* A run would wait while pages are locked. Some are always under way, perhaps. */
 static bool is_moment(const struct store_share *w)
 {
     const struct store_users *u = store__users(w->store);
@@ -497,6 +494,7 @@ static void on_freed(struct disk_task *t)
 {
     struct store_share *w = ((struct share_piece *)t)->share;
 
+    w->piece.is_out = false;
     if (t->err.rc == SH_E_CANCELLED) /* the executor stops */
         return;
     end_image(w);
@@ -511,30 +509,43 @@ static int free_memory(struct disk_task *t, struct sh_err *err)
     return SH_OK;
 }
 
-static void free_old(struct store_share *w, const struct sh_shm *old)
+static void free_some(struct store_share *w)
 {
-    go_share(w, SHARE_FREES);
-    w->memory = *old;
+    const struct store_env *env = store__env(w->store);
+
+    if (w->locked && is_moment(w))
+        dev_mem_host_unlock_last(env->mem, w->memory.base, &w->locked);
+    if (w->locked)
+        return;
     w->piece = (struct share_piece){.task = {.work = free_memory, .done = on_freed}, .share = w};
-    if (disk_submit(store__env(w->store)->files->disk, &w->piece.task, NULL))
-        end_image(w);
+    w->piece.is_out = disk_submit(env->files->disk, &w->piece.task, NULL) == SH_OK;
+}
+
+/* As its present memory is, which may not be locked. */
+static void lock_some(struct store_share *w)
+{
+    struct sh_err err = {0};
+
+    if (!w->model->locked || w->locked == w->memory.bytes) {
+        go_share(w, SHARE_WAITS);
+        w->since_ns = sh_clock_ns();
+    } else if (is_moment(w) && dev_mem_host_lock_next(store__env(w->store)->mem, w->memory.base,
+                                                      w->memory.bytes, &w->locked, &err)) {
+        give_up_sharing(w, &err);
+    }
 }
 
 static void change_over(struct store_share *w)
 {
     struct model *m = w->model;
-    struct dev_mem *mem = store__env(m->store)->mem;
     const struct sh_shm old = m->image;
-    struct sh_err err = {0};
+    const size_t old_locked = m->locked;
 
-    if (m->is_locked && dev_mem_host_lock(mem, w->memory.base, w->memory.bytes, &err)) {
-        give_up_sharing(w, &err);
-        return;
-    }
     tables__close(m);
-    if (m->is_locked)
-        dev_mem_host_unlock(mem, old.base);
     m->image = w->memory;
+    m->locked = w->locked;
+    w->memory = old;
+    w->locked = old_locked;
     m->tx.host = m->image.base;
     m->share.trunk = w->trunk;
     m->share.is_there = w->is_there;
@@ -548,8 +559,7 @@ static void change_over(struct store_share *w)
     SH_INFO("image.share", "version=%" PRId64 " model=%s images=%u bytes=%zu saved_bytes=%" PRIu64,
             m->handle, m->name, m->share.trunk->n_images, m->image.bytes,
             share_saved_bytes(m->store));
-    forget_image(w);
-    free_old(w, &old);
+    end_image(w);
 }
 
 /* ------------------------------------------------------------------ steps */
@@ -580,22 +590,32 @@ static void on_chunk(struct disk_task *t)
     begin_next(w->store);
 }
 
-void share__tick(struct model *m)
+static void look_for_change(struct store_share *w)
 {
-    struct store_share *w = store__share(m->store);
-
-    if (w->model != m || w->piece.is_out)
-        return;
-    if (m->phase != MODEL_READY)
-        end_image(w);
-    else if (w->at != SHARE_WAITS)
-        ask_for_chunk(w);
-    else if (!is_copied_from(m) && is_moment(w))
+    if (!is_copied_from(w->model)) {
         change_over(w);
-    else if (sh_clock_ns() - w->since_ns > PATIENCE_NS) {
-        put_off(m);
+    } else if (sh_clock_ns() - w->since_ns > PATIENCE_NS) {
+        put_off(w->model);
         end_image(w);
     }
+}
+
+void share__tick(struct store *s)
+{
+    struct store_share *w = store__share(s);
+
+    if (w->at == SHARE_REST || w->piece.is_out)
+        return;
+    if (w->at == SHARE_FREES)
+        free_some(w);
+    else if (w->model->phase != MODEL_READY)
+        end_image(w);
+    else if (w->at == SHARE_LOCKS)
+        lock_some(w);
+    else if (w->at == SHARE_WAITS)
+        look_for_change(w);
+    else
+        ask_for_chunk(w);
 }
 
 /* All are summed before any are compared: sums are the thread's work alone. */
@@ -626,6 +646,9 @@ void share__stop(struct store *s)
 {
     struct store_share *w = store__share(s);
 
+    while (w->locked)
+        dev_mem_host_unlock_last(store__env(s)->mem, w->memory.base, &w->locked);
+    sh_shm_fini(&w->memory);
     if (w->at != SHARE_REST)
         end_image(w);
 }

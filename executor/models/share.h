@@ -11,10 +11,11 @@
  * Nothing waits for it. An image is loaded as always; then it is summed on the disk thread. If
  * another one of its tenant has equal sums at the same places, the first of the two is copied to a
  * new trunk, and the next ones are compared with that, byte by byte: a sum only says where to look.
- * Then the image changes over to its new memory, between two copies to the device. Trunk and own
- * part are memory that the executor alone has ever been able to write to, so that no worker, which
- * had the old memory, can change what others share. While one image is copied its new memory is not
- * counted; there is one at a time.
+ * Then the new memory is page-locked, a piece at each tick in which there is no run, and the image
+ * changes over to it, between two copies to the device. Trunk and own part are memory that the
+ * executor alone has ever been able to write to, so that no worker, which had the old memory, can
+ * change what others share. While one image is copied its new memory is not counted; there is one
+ * at a time.
  *
  * A chunk of the trunk counts in equal parts for the images that have it (host.h), and is freed
  * when the last one leaves host memory or goes. Images of two tenants never meet, so neither limits
@@ -41,7 +42,7 @@ uint64_t share__free_bytes(const struct leave_image *v, size_t n);
 /* So many of the first bytes in host memory are the trunk's in both. */
 uint64_t share__alike(const struct model *a, const struct model *b);
 bool share__is_at(const struct model *m); /* it is being summed or copied: it cannot go */
-void share__tick(struct model *m);
+void share__tick(struct store *s);
 void share__leave(struct model *m);  /* before its memory goes */
 void share__forget(struct model *m); /* the same, and what comes next may be another image */
 void share__stop(struct store *s);   /* before it is freed: nothing is under way any more */

@@ -95,8 +95,8 @@ struct model {
     struct tier tier;
     struct tables tables;
     struct share share;
-    int kept_fd; /* OWNED: kept file that the builder checks before we map it; -1: none */
-    bool is_locked;
+    int kept_fd;   /* OWNED: kept file that the builder checks before we map it; -1: none */
+    size_t locked; /* so many bytes of the image: all of them, or none */
     uint64_t image_bytes, room_bytes; /* on the device; of its place there */
     uint64_t link_bytes; /* in host memory, and over the link: the same if it is not packed */
     uint32_t n_layers, n_batches;
@@ -279,10 +279,13 @@ double model_tail_ns(const struct model *m, const double *layer_ns);
 /* Stops keeping what PREPARE announced if its time is over at now_ns; INT64_MAX: in any case. */
 void model_unkeep(struct model *m, int64_t now_ns);
 bool store_unkeep_all(struct store *s); /* each; false: there was none */
+/* lock.c. Page-locks all of the image. Fails: as the device; then nothing of it is locked. */
+int model_lock(struct model *m, struct sh_err *err);
+void model_unlock(struct model *m);
 /* Removes one pin. */
 void model_unpin(struct model *m);
 /* On every tick: ends what has timed out or the device has refused. */
-void model_tick(struct model *m, int64_t now_ns);
+void store_tick(struct store *s, int64_t now_ns);
 /* For the watchdog: releases whoever waits for this image, and forgets what is on the device. */
 void model_force(struct model *m);
 

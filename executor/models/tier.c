@@ -99,9 +99,7 @@ static int open_kept_image(struct model *m, struct sh_err *err)
 static void let_memory_go(struct model *m)
 {
     share__leave(m);
-    if (m->is_locked)
-        dev_mem_host_unlock(store__env(m->store)->mem, m->image.base);
-    m->is_locked = false;
+    model_unlock(m);
     sh_shm_fini(&m->image);
     m->image = (struct sh_shm){.fd = -1};
     m->tx.host = NULL;
@@ -327,7 +325,7 @@ static int make_tier_memory(struct model *m, struct sh_err *err)
         return rc;
     }
     if (!t->maps && HOOK_ASK(env->hooks, locks_images, true)) /* else its copies take longer */
-        m->is_locked = !dev_mem_host_lock(env->mem, m->image.base, m->image.bytes, NULL);
+        (void)model_lock(m, NULL);
     m->tx.host = m->image.base;
     return SH_OK;
 }

@@ -755,8 +755,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     end_late(sw, now);
     watch_current(sw, now);
     rivalry__look(sw, now);
-    for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
-        model_tick(m, now);
+    store_tick(sw->env.store, now);
     parts__expire(&sw->loose, now - LOOSE_NS);
 }
 

@@ -82,9 +82,16 @@ const char *dev_mem_pci_bus_id(const struct dev_mem *m);  /* BORROWED; "": unkno
 /* Descriptors that a worker needs for dev_open; BORROWED until close. */
 int dev_mem_export(const struct dev_mem *m, int fds[static DEV_MAX_FDS], size_t *n_fds,
                    struct sh_err *err);
-/* Page-locks host memory for copies. Call it once, off the path. */
+/* Page-locks host memory for copies. Off the path: while the driver locks pages (of 240 MiB for 11
+ * ms on an H200), no thread of the process can enqueue anything. */
 int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err);
 void dev_mem_host_unlock(struct dev_mem *m, void *base);
+/* The same piece by piece, for who does something else in between: *locked, 0 at first, counts the
+ * bytes from base on that are locked, and each call adds a piece, or takes the last one away.
+ * Copies may cross their borders, and that of what is locked so far. */
+int dev_mem_host_lock_next(struct dev_mem *m, void *base, size_t bytes, size_t *locked,
+                           struct sh_err *err);
+void dev_mem_host_unlock_last(struct dev_mem *m, void *base, size_t *locked);
 int dev_mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t arena_off, void *host,
                  size_t bytes, struct sh_err *err); /* [enqueue] */
 int dev_mem_move(struct dev_mem *m, uint32_t lane, size_t dst_off, size_t src_off, size_t bytes,

@@ -11,6 +11,9 @@
 #include "common/mem.h"
 
 #include <math.h>
+#include <poll.h>
+
+#define MARK_MS 60000
 
 static struct dev_lib *lib;
 static struct dev *dev;
@@ -54,6 +57,26 @@ int t_teardown(void **state)
     dev_close(dev);
     dev_lib_close(lib);
     return 0;
+}
+
+uint64_t t_wait_mark(struct dev_mem *m)
+{
+    struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};
+    uint64_t cookie = 0;
+
+    assert_int_equal(poll(&p, 1, MARK_MS), 1);
+    assert_true(dev_mem_next_mark(m, &cookie));
+    return cookie;
+}
+
+unsigned char *t_pattern(size_t n)
+{
+    unsigned char *p = malloc(n);
+
+    assert_non_null(p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)(i * 31 + i / 251);
+    return p;
 }
 
 struct dev *t_dev(void)

@@ -10,8 +10,6 @@
 #include "executor/memory/transmit.h"
 #include "tests/device/dev_test.h"
 
-#include <poll.h>
-
 #define POOL ((size_t)32 << 20)
 #define WAIT_MS 60000
 #define ROUNDS 300
@@ -35,15 +33,6 @@ static struct dev_mem *open_links(uint32_t n, double gb_per_s)
         assert_fails(rc, SH_E_UNSUPPORTED, &err, "by one link");
     }
     return m;
-}
-
-static void wait_mark(struct dev_mem *m)
-{
-    struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};
-    uint64_t cookie;
-
-    assert_int_equal(poll(&p, 1, WAIT_MS), 1);
-    assert_true(dev_mem_next_mark(m, &cookie));
 }
 
 /* Each writes over what the one before it wrote, and reads it before. */
@@ -71,7 +60,7 @@ static void a_lane_begins_behind_the_one_it_follows(void **state)
     assert_ok(
         dev_mem_copy(m, (ROUNDS - 1) % 4, DEV_D2H, 0, out + (ROUNDS - 1) * PIECE, PIECE, &err));
     assert_ok(dev_mem_mark(m, (ROUNDS - 1) % 4, 1, &err));
-    wait_mark(m);
+    t_wait_mark(m);
     assert_memory_equal(in, out, ROUNDS * PIECE);
     assert_int_equal(dev_mem_follow(m, 1, 1, NULL), SH_E_BUG);
     dev_mem_close(m);
@@ -89,7 +78,7 @@ static double copies_s(struct dev_mem *m, unsigned char *host, uint32_t n_links,
     for (uint32_t k = 1; k < n_links; k++)
         assert_ok(dev_mem_follow(m, 0, k, NULL));
     assert_ok(dev_mem_mark(m, 0, 1, NULL));
-    wait_mark(m);
+    t_wait_mark(m);
     return (double)(sh_clock_ns() - t0) / 1e9;
 }
 

@@ -52,30 +52,10 @@ static struct dev *import(const struct dev_mem *m)
 
 #define MOST_TRIES 1000
 
-static uint64_t wait_mark(struct dev_mem *m)
-{
-    struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};
-    uint64_t cookie = 0;
-
-    assert_int_equal(poll(&p, 1, WAIT_MS), 1);
-    assert_true(dev_mem_next_mark(m, &cookie));
-    return cookie;
-}
-
-static unsigned char *pattern(size_t n)
-{
-    unsigned char *p = malloc(n);
-
-    assert_non_null(p);
-    for (size_t i = 0; i < n; i++)
-        p[i] = (unsigned char)(i * 31 + i / 251);
-    return p;
-}
-
 static void copies_moves_and_scrubs_arrive_in_order(void **state)
 {
     const size_t n = 3000001;
-    unsigned char *src = pattern(n), *dst = calloc(1, n);
+    unsigned char *src = t_pattern(n), *dst = calloc(1, n);
     struct dev_mem *m = open_mem(0, 0, 2);
     struct sh_err err = {0};
 
@@ -86,7 +66,7 @@ static void copies_moves_and_scrubs_arrive_in_order(void **state)
     assert_ok(dev_mem_zero(m, 0, 5000, 100, &err));
     assert_ok(dev_mem_copy(m, 0, DEV_D2H, 5000, dst, n, &err));
     assert_ok(dev_mem_mark(m, 0, 42, &err));
-    assert_int_equal(wait_mark(m), 42);
+    assert_int_equal(t_wait_mark(m), 42);
     memset(src, 0, 100);
     assert_memory_equal(src, dst, n);
     dev_mem_close(m);
@@ -102,7 +82,7 @@ static void moves_may_overlap_in_both_directions(void **state)
                  {1 << 20, 0, 20 << 20},       {0, 1 << 20, 20 << 20},
                  {3 << 20, 1, (11 << 20) + 7}, {1, 3 << 20, (11 << 20) + 7},
                  {20 << 20, 0, 12 << 20},      {77, 77, 4096}};
-    unsigned char *want = pattern(POOL), *got = calloc(1, POOL);
+    unsigned char *want = t_pattern(POOL), *got = calloc(1, POOL);
     struct dev_mem *m = open_mem(0, 0, 2);
     struct sh_err err = {0};
 
@@ -110,45 +90,14 @@ static void moves_may_overlap_in_both_directions(void **state)
     assert_non_null(got);
     assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, want, POOL, &err));
     assert_ok(dev_mem_mark(m, 0, 1, &err));
-    wait_mark(m);
+    t_wait_mark(m);
     for (size_t i = 0; i < SH_ARRAY_LEN(MOVES); i++) {
         memmove(want + MOVES[i].dst, want + MOVES[i].src, MOVES[i].bytes);
         assert_ok(dev_mem_move(m, 0, MOVES[i].dst, MOVES[i].src, MOVES[i].bytes, &err));
         assert_ok(dev_mem_copy(m, 0, DEV_D2H, 0, got, POOL, &err));
         assert_ok(dev_mem_mark(m, 0, i, &err));
-        wait_mark(m);
+        t_wait_mark(m);
         assert_memory_equal(want, got, POOL);
-    }
-    dev_mem_close(m);
-    free(want);
-    free(got);
-}
-
-/* Two images are mapped for reading only, and show the same pages (executor/models/share.h). */
-static void memory_that_cannot_be_written_is_locked_and_copied(void **state)
-{
-    const size_t n = 304 * 1024, at = 64 * 1024;
-    unsigned char *want = pattern(n), *got = pattern(n);
-    struct sh_shm image[2];
-    struct dev_mem *m = open_mem(0, 0, 1);
-    struct sh_err err = {0};
-
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        assert_ok_err(sh_shm_create("image", n, &image[i], &err), &err);
-        memcpy(image[i].base, want, i ? at : n);
-        assert_ok_err(sh_shm_close_to_writes(&image[i], &err), &err);
-        assert_ok_err(sh_shm_show(&image[i], &image[0], at, n - at, &err), &err);
-        assert_ok_err(dev_mem_host_lock(m, image[i].base, n, &err), &err);
-    }
-    for (int i = 0; i < 2; i++) {
-        assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, image[i].base, n, &err));
-        assert_ok(dev_mem_copy(m, 0, DEV_D2H, 0, memset(got, 0, n), n, &err));
-        assert_ok(dev_mem_mark(m, 0, 1, &err));
-        wait_mark(m);
-        assert_memory_equal(want, got, n);
-        dev_mem_host_unlock(m, image[i].base);
-        sh_shm_fini(&image[i]);
     }
     dev_mem_close(m);
     free(want);
@@ -159,7 +108,7 @@ static void memory_that_cannot_be_written_is_locked_and_copied(void **state)
 static void uploads_and_downloads_of_any_size_arrive(void **state)
 {
     const size_t n = ((size_t)21 << 20) + 13;
-    unsigned char *want = pattern(n), *got = calloc(1, n);
+    unsigned char *want = t_pattern(n), *got = calloc(1, n);
     struct sh_err err = {0};
 
     (void)state;
@@ -193,7 +142,7 @@ static void prefetches_keep_to_their_fence_and_join(void **state)
 {
     enum { ROUNDS_AHEAD = 16 };
     const size_t n = ((size_t)2 << 20) + 13, piece = (size_t)1 << 20, tail = (size_t)8 << 20;
-    unsigned char *want = pattern(ROUNDS_AHEAD * n), *got = calloc(ROUNDS_AHEAD, n);
+    unsigned char *want = t_pattern(ROUNDS_AHEAD * n), *got = calloc(ROUNDS_AHEAD, n);
     struct sh_err err = {0};
 
     (void)state;
@@ -229,7 +178,7 @@ static void prefetches_keep_to_their_fence_and_join(void **state)
 static void what_was_prefetched_is_there_after_a_sync(void **state)
 {
     const size_t n = ((size_t)5 << 20) + 1;
-    unsigned char *want = pattern(n), *got = calloc(1, n);
+    unsigned char *want = t_pattern(n), *got = calloc(1, n);
     struct sh_err err = {0};
 
     (void)state;
@@ -249,7 +198,7 @@ static void what_was_prefetched_is_there_after_a_sync(void **state)
 static void what_was_downloaded_before_a_mark_is_there(void **state)
 {
     const size_t n = ((size_t)3 << 20) + 5;
-    unsigned char *want = pattern(n), *got = calloc(1, n);
+    unsigned char *want = t_pattern(n), *got = calloc(1, n);
     struct sh_err err = {0};
 
     (void)state;
@@ -280,7 +229,7 @@ static void what_was_downloaded_before_a_mark_is_there(void **state)
 static void what_is_fetched_is_there(void **state)
 {
     const size_t n = ((size_t)5 << 20) + 48, at = 4096;
-    unsigned char *want = pattern(n), *got = malloc(n);
+    unsigned char *want = t_pattern(n), *got = malloc(n);
     struct sh_err err = {0};
 
     (void)state;
@@ -309,7 +258,7 @@ static void what_is_fetched_is_there(void **state)
 static void memory_beside_the_arena_leaves_the_arena_as_it_was(void **state)
 {
     const size_t n = 3000001, own = 5 << 20, at = own - n;
-    unsigned char *src = pattern(n), *got = malloc(n), *zero = calloc(1, n);
+    unsigned char *src = t_pattern(n), *got = malloc(n), *zero = calloc(1, n);
     struct dev_mem *m = open_mem(0, 0, 2);
     struct dev *d = import(m);
     int fds[DEV_MAX_FDS];
@@ -371,7 +320,7 @@ static void marks_come_out_once_and_clear_the_descriptor(void **state)
     for (uint64_t i = 0; i < 100; i++)
         assert_ok(dev_mem_mark(m, 0, i, &err));
     for (uint64_t i = 0; i < 100; i++)
-        assert_int_equal(wait_mark(m), i);
+        assert_int_equal(t_wait_mark(m), i);
     assert_false(dev_mem_next_mark(m, &cookie));
     assert_int_equal(poll(&p, 1, 0), 0);
     dev_mem_close(m);
@@ -466,7 +415,7 @@ static void a_ticket_is_seen_by_another_process_after_its_copy(void **state)
         }
         if (seen != r)
             break;
-        wait_mark(m); /* `host` is ours again */
+        t_wait_mark(m); /* `host` is ours again */
     }
     waitpid(pid, &status, 0);
     assert_true(WIFEXITED(status));
@@ -507,7 +456,7 @@ static void a_forced_ticket_stays_when_the_lane_catches_up(void **state)
 {
     struct dev_mem *m = open_mem(0, 0, 1);
     struct dev *d = import(m);
-    unsigned char *host = pattern((size_t)16 << 20);
+    unsigned char *host = t_pattern((size_t)16 << 20);
     struct sh_err err = {0};
 
     (void)state;
@@ -518,7 +467,7 @@ static void a_forced_ticket_stays_when_the_lane_catches_up(void **state)
     }
     dev_ticket_force(m, 9, 30);
     assert_ok(dev_mem_mark(m, 0, 1, &err));
-    wait_mark(m);
+    t_wait_mark(m);
     assert_int_equal(dev_ticket_value(m, 9), 30);
     assert_ok_err(dev_wait(d, 9, 30, WAIT_MS, &err), &err);
     assert_ok_err(dev_sync(d, &err), &err);
@@ -560,7 +509,7 @@ static double copy_time(struct dev_mem *m, void *host, size_t bytes, int pieces,
         for (int i = 0; i < pieces; i++)
             assert_ok(dev_mem_copy(m, 0, DEV_H2D, (size_t)i * bytes, host, bytes, &err));
         assert_ok(dev_mem_mark(m, 0, 1, &err));
-        wait_mark(m);
+        t_wait_mark(m);
         took = (double)(sh_clock_ns() - t0) / 1e9;
         best = SH_MIN(best, took);
     }
@@ -589,7 +538,7 @@ static void slowed_copies_take_as_long_as_the_rate_says(void **state)
     if (!has_rate())
         skip();
     m = open_mem(1, 0, 2);
-    host = pattern((size_t)4 << 20);
+    host = t_pattern((size_t)4 << 20);
     one = copy_time(m, host, (size_t)4 << 20, 1, 4.194304e-3 * 1.05 * LATE);
     many = copy_time(m, host, (size_t)256 << 10, 64, 16.777216e-3 * 1.02 * LATE);
     /* 4 MiB at 1 GB/s; a late mark adds some microseconds, never less time */
@@ -612,14 +561,14 @@ static void two_lanes_share_one_link(void **state)
     if (!has_rate())
         skip();
     m = open_mem(1, 0, 2);
-    host = pattern((size_t)4 << 20);
+    host = t_pattern((size_t)4 << 20);
     t0 = sh_clock_ns();
     for (uint32_t lane = 0; lane < 2; lane++) {
         assert_ok(dev_mem_copy(m, lane, DEV_H2D, (size_t)lane << 23, host, (size_t)4 << 20, &err));
         assert_ok(dev_mem_mark(m, lane, lane, &err));
     }
-    wait_mark(m);
-    wait_mark(m);
+    t_wait_mark(m);
+    t_wait_mark(m);
     s = (double)(sh_clock_ns() - t0) / 1e9;
     assert_true(s >= 8.388608e-3 * 0.999);
     dev_mem_close(m);
@@ -629,7 +578,7 @@ static void two_lanes_share_one_link(void **state)
 static void the_cost_of_a_copy_is_measured(void **state)
 {
     struct dev_mem *m = open_mem(2, 100, 2);
-    unsigned char *host = pattern(1 << 20), *after = calloc(1, 1 << 20);
+    unsigned char *host = t_pattern(1 << 20), *after = calloc(1, 1 << 20);
     struct sh_err err = {0};
     double alpha = 0, beta = 0;
 
@@ -653,7 +602,7 @@ static void the_cost_of_a_copy_is_measured(void **state)
     }
     assert_ok(dev_mem_copy(m, 0, DEV_D2H, 0, after, 1 << 20, &err));
     assert_ok(dev_mem_mark(m, 0, 1, &err));
-    wait_mark(m);
+    t_wait_mark(m);
     assert_memory_equal(host, after, 1 << 20); /* the arena kept what it held */
     dev_mem_close(m);
     free(host);
@@ -771,7 +720,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_moves_and_scrubs_arrive_in_order),
         cmocka_unit_test(moves_may_overlap_in_both_directions),
-        cmocka_unit_test(memory_that_cannot_be_written_is_locked_and_copied),
         cmocka_unit_test(uploads_and_downloads_of_any_size_arrive),
         cmocka_unit_test(prefetches_keep_to_their_fence_and_join),
         cmocka_unit_test(what_was_prefetched_is_there_after_a_sync),

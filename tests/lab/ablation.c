@@ -60,13 +60,12 @@ static void lock_images(struct exec *x, bool lock)
     for (struct model *m = store_next(x->store, NULL); m; m = store_next(x->store, m)) {
         struct sh_err err = {0};
 
-        if (!m->has_image || m->is_locked == lock)
+        if (!m->has_image)
             continue;
         if (!lock)
-            dev_mem_host_unlock(x->mem, m->image.base);
-        else if (dev_mem_host_lock(x->mem, m->image.base, m->image.bytes, &err))
+            model_unlock(m);
+        else if (model_lock(m, &err))
             sh_log_err(SH_LOG_ERROR, "ablation.lock", &err);
-        m->is_locked = lock && !err.rc;
     }
 }
 

@@ -17,5 +17,6 @@
 #undef DEV_TABLES_ALIGN /* its workers read files, and map none */
 #define DEV_TABLES_ALIGN 8u
 #define SHARE_CHUNK ((size_t)4 << 10) /* pages are no smaller here */
+#define DEV_LOCK_PIECE ((size_t)8 << 10)
 
 #endif

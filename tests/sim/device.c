@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "common/shm.h"
+#include "runtime/device/lock.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -42,6 +43,12 @@ struct waiter {
     uint64_t n;
 };
 
+struct locked { /* host memory */
+    struct locked *next;
+    const char *base;
+    size_t bytes;
+};
+
 struct sim_device {
     struct dev_mem base; /* first member */
     struct sim_device *next;
@@ -58,6 +65,7 @@ struct sim_device {
     uint32_t forced[DEV_N_TICKETS]; /* values, and the last one given by dev_ticket_force(); */
     bool is_forced[DEV_N_TICKETS];  /* false: none ever was */
     struct waiter *waiters;
+    struct locked *locked;
 };
 
 struct configured {
@@ -324,11 +332,36 @@ static void tell(const struct dev_mem *m, enum sim_lane_use use, size_t off, siz
         watch(device(m)->owner, use, off, bytes);
 }
 
+/* Any of it. */
+static const struct locked *locked_in(const struct sim_device *d, const void *base, size_t bytes)
+{
+    const struct locked *l = d->locked;
+
+    while (l && ((uintptr_t)l->base >= (uintptr_t)base + bytes ||
+                 (uintptr_t)base >= (uintptr_t)l->base + l->bytes))
+        l = l->next;
+    return l;
+}
+
+/* CUDA refuses a copy of memory of which another part is locked. */
+static void check_locks(const struct sim_device *d, const char *host, size_t bytes)
+{
+    for (size_t n; bytes; bytes -= n, host += n) {
+        const struct locked *l;
+
+        n = dev_lock_piece(host, bytes);
+        l = locked_in(d, host, n);
+        SIM_CHECK("locks", !l || (l->base <= host && host + n <= l->base + l->bytes),
+                  "%zu bytes are copied of which another part is locked", n);
+    }
+}
+
 static int mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t off, void *host,
                     size_t bytes, struct sh_err *err)
 {
     const struct cmd c = {.kind = CMD_COPY, .dir = dir, .off = off, .host = host, .bytes = bytes};
 
+    check_locks(device(m), host, bytes);
     tell(m, dir == DEV_H2D ? SIM_LANE_IN : SIM_LANE_OUT, off, bytes);
     return enqueue(m, lane, &c, err);
 }
@@ -487,15 +520,29 @@ static int mem_export(const struct dev_mem *m, int *fds, size_t *n_fds, struct s
 
 static int mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
 {
-    (void)base, (void)bytes;
-    return happens(device(m)->conf->refuse_lock)
-               ? SH_FAIL(err, SH_E_NOMEM, "the simulated host has no memory to lock")
-               : SH_OK;
+    struct locked *l;
+
+    SIM_CHECK("locks", !locked_in(device(m), base, bytes), "%zu bytes are locked twice", bytes);
+    if (happens(device(m)->conf->refuse_lock))
+        return SH_FAIL(err, SH_E_NOMEM, "the simulated host has no memory to lock");
+    l = malloc(sizeof(*l));
+    if (!l)
+        abort();
+    *l = (struct locked){.next = device(m)->locked, .base = base, .bytes = bytes};
+    device(m)->locked = l;
+    return SH_OK;
 }
 
 static void mem_host_unlock(struct dev_mem *m, void *base)
 {
-    (void)m, (void)base;
+    struct locked **p = &device(m)->locked, *l;
+
+    while (*p && (*p)->base != base)
+        p = &(*p)->next;
+    l = *p;
+    SIM_CHECK("locks", l, "memory is unlocked that nobody has locked");
+    *p = l->next;
+    free(l);
 }
 
 struct sim_device *sim_device_of(int arena_fd)

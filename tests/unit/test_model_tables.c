@@ -2,7 +2,7 @@
  *
  * Without it: a worker that a tenant has taken over could give an executor tables by which it reads
  * past its own memory, or a run a place that is too small for it, beside other tenants' data. */
-/* uses: runtime/pack/pack.o executor/models/model.o executor/models/packed.o executor/models/shapes.o executor/models/model_go.o executor/models/model_life.o executor/models/tables.o */
+/* uses: runtime/pack/pack.o executor/models/model.o executor/models/lock.o runtime/device/lock.o executor/models/packed.o executor/models/shapes.o executor/models/model_go.o executor/models/model_life.o executor/models/tables.o */
 #include "common/mem.h"
 #include "executor/models/apart.h"
 #include "executor/models/fetch.h"
@@ -250,7 +250,7 @@ void store_tell_place(struct model *m) { (void)m; }
 void tier_free(struct model *m) { (void)m; }
 void tier_needs(struct model *m, uint64_t from) { (void)m, (void)from; }
 void tier_tick(struct model *m) { (void)m; }
-void share__tick(struct model *m) { (void)m; }
+void share__tick(struct store *s) { (void)s; }
 void share__forget(struct model *m) { (void)m; }
 void sibling__bring(struct model *m, uint64_t wanted) { (void)m, (void)wanted; }
 void tx_forget(struct tx *t, const void *arg) { (void)t, (void)arg; }

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "runtime/device/cuda/cuda.h"
 #include "runtime/device/lane.h"
+#include "runtime/device/lock.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -134,20 +135,31 @@ static int count_in_lane(struct lane *l, struct sh_err *err)
                            "enqueue a note on a copy lane", err);
 }
 
+/* Over no border of two pieces. */
+static int copy_piece(struct lane *l, enum dev_dir dir, unsigned char *at, void *host, size_t bytes,
+                      struct sh_err *err)
+{
+    const cudaError_t e = dir == DEV_H2D
+                              ? cudaMemcpyAsync(at, host, bytes, cudaMemcpyHostToDevice, l->stream)
+                              : cudaMemcpyAsync(host, at, bytes, cudaMemcpyDeviceToHost, l->stream);
+    const int rc = cuda__check(e, "enqueue a copy", err);
+
+    return rc ? rc : count_in_lane(l, err);
+}
+
 int cuda__mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t off, void *host,
                    size_t bytes, struct sh_err *err)
 {
     struct lane *l = lane_of(m, lane);
     unsigned char *at = mem_of(m)->arena.base + off;
-    cudaError_t e;
     int rc = check_lane_room(l, err);
 
-    if (rc || bytes == 0)
-        return rc;
-    e = dir == DEV_H2D ? cudaMemcpyAsync(at, host, bytes, cudaMemcpyHostToDevice, l->stream)
-                       : cudaMemcpyAsync(host, at, bytes, cudaMemcpyDeviceToHost, l->stream);
-    rc = cuda__check(e, "enqueue a copy", err);
-    return rc ? rc : count_in_lane(l, err);
+    for (size_t n; !rc && bytes; bytes -= n, at += n) {
+        n = dev_lock_piece(host, bytes);
+        rc = copy_piece(l, dir, at, host, n, err);
+        host = (char *)host + n;
+    }
+    return rc;
 }
 
 static int copy_within(struct lane *l, unsigned char *dst, const unsigned char *src, size_t bytes,

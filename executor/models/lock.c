@@ -1,0 +1,20 @@
+/* lock.c - page-locks images as a whole; share.c does it in pieces, between runs. */
+#include "executor/models/model_int.h"
+
+int model_lock(struct model *m, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    while (!rc && m->locked < m->image.bytes)
+        rc = dev_mem_host_lock_next(store__env(m->store)->mem, m->image.base, m->image.bytes,
+                                    &m->locked, err);
+    if (rc)
+        model_unlock(m);
+    return rc;
+}
+
+void model_unlock(struct model *m)
+{
+    while (m->locked)
+        dev_mem_host_unlock_last(store__env(m->store)->mem, m->image.base, &m->locked);
+}
