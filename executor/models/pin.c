@@ -102,7 +102,8 @@ static bool is_small(uint64_t was, uint64_t is)
 static bool holds_as_told(const struct model_place *was, const struct model_place *is)
 {
     return was->host_bytes - was->image_part == is->host_bytes - is->image_part &&
-           is_small(was->image_part, is->image_part);
+           is_small(was->image_part, is->image_part) &&
+           is_small(was->image_part - was->shared_bytes, is->image_part - is->shared_bytes);
 }
 
 /* True: a message went out. */
@@ -111,6 +112,7 @@ static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
     const struct model_place now = {.device_bytes = linkless_bytes(m),
                                     .host_bytes = host_held(m),
                                     .image_part = share__bytes(m),
+                                    .shared_bytes = share__shared(m),
                                     .disk_bytes = tier_disk_bytes(m),
                                     .unpack_ns = model_unpack_ns(m),
                                     .pin = pin_of(m),
@@ -128,6 +130,7 @@ static bool tell_model_place(struct store *s, struct model *m, bool is_asked)
         (struct msg_model_place){.version_id = m->handle,
                                  .device_bytes = now.device_bytes,
                                  .host_bytes = now.host_bytes,
+                                 .shared_bytes = now.shared_bytes,
                                  .disk_bytes = now.disk_bytes,
                                  .unpack_ns = now.unpack_ns,
                                  .pin = now.pin,

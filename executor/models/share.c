@@ -53,6 +53,11 @@ uint64_t share__bytes(const struct model *m)
     return m->image.bytes - m->share.less;
 }
 
+uint64_t share__shared(const struct model *m)
+{
+    return m->share.stays - m->share.less;
+}
+
 uint64_t share__frees(const struct model *m)
 {
     return m->image.bytes - m->share.stays;

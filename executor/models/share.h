@@ -35,8 +35,9 @@ uint64_t share_trunk_bytes(struct store *s); /* for tests: as the kernel counts 
 
 /* ------------------------------------------------------------------ for this room */
 
-uint64_t share__bytes(const struct model *m); /* that count as its image's */
-uint64_t share__frees(const struct model *m); /* memory that becomes free if it leaves alone */
+uint64_t share__bytes(const struct model *m);  /* that count as its image's */
+uint64_t share__shared(const struct model *m); /* of these, its part of what others have, too */
+uint64_t share__frees(const struct model *m);  /* memory that becomes free if it leaves alone */
 /* Memory that becomes free if those of these that are to leave do so together. */
 uint64_t share__free_bytes(const struct leave_image *v, size_t n);
 /* So many of the first bytes in host memory are the trunk's in both. */

@@ -126,6 +126,7 @@ struct model {
     struct model_place {   /* what the scheduler was last told */
         uint64_t device_bytes, host_bytes, disk_bytes;
         uint64_t image_part; /* of host_bytes, its image's: not in the message */
+        uint64_t shared_bytes;
         enum msg_pin pin;
         int64_t unpack_ns, last_use_ns;
     } told;

@@ -530,6 +530,7 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
                                      .host_bytes = msg->host_bytes,
                                      .disk_bytes = msg->disk_bytes,
                                      .pin = (enum msg_pin)SH_MIN(msg->pin, MSG_PIN_WAITING)};
+    on->shared_bytes = SH_MIN(msg->shared_bytes, msg->host_bytes);
     m->host_bytes = SH_MAX(m->host_bytes, msg->host_bytes);
     if (msg->idle_ns >= 0)
         on->place.last_use_ms = sh_clock_wall_ms() - msg->idle_ns / SH_MS(1);

@@ -81,7 +81,8 @@ struct model_on {           /* one executor */
         enum msg_pin pin;
         int64_t last_use_ms; /* wall clock; 0: none */
     } place;
-    struct model_shown { /* as in the database */
+    uint64_t shared_bytes; /* of place.host_bytes; as in MODEL_PLACE */
+    struct model_shown {   /* as in the database */
         enum model_phase phase;
         struct model_place place;
         bool is_shut;

@@ -50,15 +50,21 @@ static bool is_leaving(const struct model *m, const struct exec *e)
     return m->on[e->index].phase == MODEL_ON_UNLOADING && m->on[e->index].is_aside;
 }
 
-/* Of a tenant on e, without what leaves. */
-static uint64_t held_by_tenant(const struct sched *s, const struct exec *e, int64_t tenant_id)
+static bool goes(const struct model *m, const struct exec *e)
+{
+    return is_leaving(m, e) || m->on[e->index].is_chosen;
+}
+
+/* On e; stays: without what goes. */
+static uint64_t held_by_tenant(const struct sched *s, const struct exec *e, int64_t tenant_id,
+                               bool stays)
 {
     uint64_t sum = 0;
 
     for (size_t i = 0; i < s->models.n; i++) {
         const struct model *m = s->models.items[i];
 
-        if (m->tenant_id == tenant_id && !is_leaving(m, e) && !m->on[e->index].is_chosen)
+        if (m->tenant_id == tenant_id && !(stays && goes(m, e)))
             sum += m->on[e->index].place.host_bytes;
     }
     return sum;
@@ -81,7 +87,7 @@ static struct model *choose_leaver(const struct sched *s, const struct model *m,
                                    const struct exec *e, bool of_tenant)
 {
     const int64_t now = sh_clock_ns();
-    const uint64_t own = held_by_tenant(s, e, m->tenant_id);
+    const uint64_t own = held_by_tenant(s, e, m->tenant_id, true);
     struct model *best = NULL;
 
     for (size_t i = 0; i < s->models.n; i++) {
@@ -91,7 +97,7 @@ static struct model *choose_leaver(const struct sched *s, const struct model *m,
         if (v == m || v->on[e->index].is_chosen || (of_tenant && !is_own) ||
             v->on[e->index].place.host_bytes == 0 || !is_model_idle(s, v, e, now) ||
             (best && !goes_first(v, best, e, now)) ||
-            (!is_own && held_by_tenant(s, e, v->tenant_id) <= own))
+            (!is_own && held_by_tenant(s, e, v->tenant_id, true) <= own))
             continue;
         best = v;
     }
@@ -108,7 +114,20 @@ static void put_aside(struct sched *s, struct model *v, const struct model *m, s
     s->models.changed = true;
 }
 
-/* What leaves e, or of it what is of m's tenant. */
+/* Of a tenant's versions on e, all that share something. Which of them share the same is not known:
+ * then no more is expected than comes. */
+static bool go_all_that_share(const struct sched *s, const struct exec *e, int64_t tenant_id)
+{
+    for (size_t i = 0; i < s->models.n; i++) {
+        const struct model *v = s->models.items[i];
+
+        if (v->tenant_id == tenant_id && v->on[e->index].shared_bytes && !goes(v, e))
+            return false;
+    }
+    return true;
+}
+
+/* By what goes from e, or what of it is of m's tenant. */
 static uint64_t freed_soon(const struct sched *s, const struct model *m, const struct exec *e,
                            bool of_tenant)
 {
@@ -116,9 +135,13 @@ static uint64_t freed_soon(const struct sched *s, const struct model *m, const s
 
     for (size_t i = 0; i < s->models.n; i++) {
         const struct model *v = s->models.items[i];
+        const struct model_on *on = &v->on[e->index];
 
-        if (is_leaving(v, e) && (!of_tenant || v->tenant_id == m->tenant_id))
-            sum += v->on[e->index].place.host_bytes;
+        if (!goes(v, e) || (of_tenant && v->tenant_id != m->tenant_id))
+            continue;
+        sum += on->place.host_bytes;
+        if (on->shared_bytes && !go_all_that_share(s, e, v->tenant_id))
+            sum -= on->shared_bytes;
     }
     return sum;
 }
@@ -132,7 +155,7 @@ static bool make_exec_room(struct sched *s, struct model *m, struct exec *e, uin
 
     while (freed < bytes && (v = choose_leaver(s, m, e, of_tenant))) {
         v->on[e->index].is_chosen = true;
-        freed += v->on[e->index].place.host_bytes;
+        freed = freed_soon(s, m, e, of_tenant);
     }
     for (size_t i = 0; i < s->models.n; i++) {
         v = s->models.items[i];
@@ -153,7 +176,7 @@ static uint64_t least_load_bytes(const struct sched *s, const struct model *m, c
 
     if (msg->short_of_tenant) {
         limit = t && t->memory.host_max_bytes ? t->memory.host_max_bytes : x->host_limit / 2;
-        taken = held_by_tenant(s, e, m->tenant_id) + freed_soon(s, m, e, true);
+        taken = held_by_tenant(s, e, m->tenant_id, false);
     }
     return (limit > taken ? limit - taken : 0) + msg->short_bytes;
 }

@@ -13,7 +13,8 @@
  * Versions that are not on the device leave first, then the least recently requested. Pinned ones,
  * ones with requests, and ones that serve batch inference stay. If the limit for all tenants is
  * reached, a version of another tenant leaves only while that tenant holds more: a tenant that
- * fills its share harms nobody.
+ * fills its share harms nobody. What versions of a tenant share (executor/models/share.h) is free
+ * when all of them that share have left; else one frees only what it has for itself.
  *
  * A version that is ASIDE counts as READY: a request brings it back from the kept files, and waits
  * for it as for any load (--load-wait-ms).

@@ -217,7 +217,7 @@ class Operators(Case):
         e.send("EXEC_STATE", device_name="Device X", device_bytes=1 << 37, link_bytes_per_s=5e10, disk_bytes_per_s=1e9,
                weights=300, training=20, workspace=1, host_images=500, host_programs=60, host_limit=4096,
                fences=1 | 2 | 8, fences_why="no Landlock", stopping=0)
-        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, disk_bytes=0, pin=1, arrives_ns=0,
+        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, shared_bytes=0, disk_bytes=0, pin=1, arrives_ns=0,
                idle_ns=int(3e9), unpack_ns=0)
         job = self.running(e)
         peer = self.api(api_id=99)

@@ -147,11 +147,11 @@ class Scheduler(Case):
         e = self.ready_executor()
         sql("UPDATE model_version SET pinned = true")
         self.assertEqual(e.expect("MODEL_PIN", version_id=1).pinned, 1)
-        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, disk_bytes=0, pin=1, arrives_ns=0, idle_ns=int(3e9), unpack_ns=0)
+        e.send("MODEL_PLACE", version_id=1, device_bytes=77, host_bytes=99, shared_bytes=0, disk_bytes=0, pin=1, arrives_ns=0, idle_ns=int(3e9), unpack_ns=0)
         wait("its place", lambda: sql("SELECT executor, state, pin, device_bytes, host_bytes, extract("
                                       "epoch FROM now() - last_use_at) BETWEEN 2 AND 30 FROM"
                                       " placement") == "e0|READY|held|77|99|t")
-        e.send("MODEL_PLACE", version_id=1, device_bytes=1, host_bytes=2, disk_bytes=0, pin=900, arrives_ns=0, idle_ns=-1, unpack_ns=0)
+        e.send("MODEL_PLACE", version_id=1, device_bytes=1, host_bytes=2, shared_bytes=0, disk_bytes=0, pin=900, arrives_ns=0, idle_ns=-1, unpack_ns=0)
         wait("nonsense does no harm", lambda: sql("SELECT pin, device_bytes, last_use_at IS NULL FROM"
                                                   " placement") == "waiting|1|t")
         e.close()
@@ -367,7 +367,7 @@ class Scheduler(Case):
         e.load(2)
         e.load(4)
         for version in (1, 2, 4):
-            e.send("MODEL_PLACE", version_id=version, device_bytes=0, host_bytes=100, disk_bytes=0, pin=0, arrives_ns=0, idle_ns=-1, unpack_ns=0)
+            e.send("MODEL_PLACE", version_id=version, device_bytes=0, host_bytes=100, shared_bytes=0, disk_bytes=0, pin=0, arrives_ns=0, idle_ns=-1, unpack_ns=0)
         a.open(1)
         a.expect("INFER_PLACED", rid=1)  # of version 1: it is asked for
         time.sleep(IDLE_S)
@@ -390,7 +390,7 @@ class Scheduler(Case):
         self.assertEqual(state(2), "READY")
         self.assertFalse([m for m in a.inbox if m.type == "MODEL_UP" and m.version_id == 2 and m.state != UP_READY])
         # It comes back for a request; while nothing is idle that is refused, and says why.
-        e.send("MODEL_PLACE", version_id=3, device_bytes=0, host_bytes=100, disk_bytes=0, pin=0, arrives_ns=0, idle_ns=-1, unpack_ns=0)
+        e.send("MODEL_PLACE", version_id=3, device_bytes=0, host_bytes=100, shared_bytes=0, disk_bytes=0, pin=0, arrives_ns=0, idle_ns=-1, unpack_ns=0)
         a.open(2, version=2)
         full(2, 50, 1)
         m = a.expect("INFER_REFUSED", rid=2)

@@ -20,7 +20,7 @@
 
 static struct world {
     struct model m[N];
-    uint64_t part[N], program[N];
+    uint64_t part[N], shared[N], program[N];
     unsigned n_told[N];
     int64_t last;
     uint64_t n_evicted;
@@ -87,6 +87,11 @@ uint64_t share__bytes(const struct model *m)
     return w.part[m - w.m];
 }
 
+uint64_t share__shared(const struct model *m)
+{
+    return w.shared[m - w.m];
+}
+
 uint64_t host_held(const struct model *m)
 {
     return w.part[m - w.m] + w.program[m - w.m];
@@ -98,6 +103,7 @@ void uplink_send(const struct uplink *u, const struct sh_msg *m)
     assert_int_equal(m->type, MSG_MODEL_PLACE);
     w.n_told[m->u.model_place.version_id - 1]++;
     assert_int_equal(m->u.model_place.host_bytes, host_held(&w.m[m->u.model_place.version_id - 1]));
+    assert_int_equal(m->u.model_place.shared_bytes, w.shared[m->u.model_place.version_id - 1]);
 }
 
 /* Nothing of them is on the device, pinned, or apart. */
@@ -198,6 +204,14 @@ static void a_small_change_of_its_part_is_not_told(void **state)
     w.part[10] = 0; /* it is on disk alone */
     store_second(NULL);
     assert_int_equal(told(1), N + 4);
+    w.shared[11] = PART / 16;
+    store_second(NULL);
+    assert_int_equal(told(1), N + 4);
+    w.shared[11]++; /* who leaves alone frees so much less */
+    w.part[12] /= 2;
+    w.shared[12] = w.part[12];
+    store_second(NULL);
+    assert_int_equal(told(1), N + 6);
 }
 
 #define TEST(f) cmocka_unit_test_setup(f, set_up)

@@ -500,6 +500,37 @@ static void enough_goes_or_nobody(void **state)
     assert_int_equal(hear(&x, MSG_MODEL_LOAD)->u.model_load.version_id, 10);
 }
 
+/* Of 100 bytes that each has; what is shared is free when all that share are gone. */
+static void what_versions_share_goes_with_the_last_of_them(void **state)
+{
+    static const struct {
+        uint64_t shared[3], short_bytes;
+        bool first_is_pinned;
+        unsigned go; /* 1 << version */
+    } CASES[] = {{{80, 80, 0}, 20, false, 2},          {{80, 80, 0}, 21, false, 2 + 4},
+                 {{80, 80, 0}, 201, false, 2 + 4 + 8}, {{80, 80, 0}, 120, true, 4 + 8},
+                 {{80, 80, 0}, 121, true, 0},          {{80, 80, 80}, 41, false, 2 + 4 + 8},
+                 {{80, 80, 80}, 41, true, 0},          {{999, 80, 80}, 20, false, 2 + 4}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        unsigned go = 0;
+
+        world_begin(state);
+        crowd();
+        for (int64_t v = 1; v <= 3; v++)
+            say(&x, &(struct sh_msg){
+                        .type = MSG_MODEL_PLACE,
+                        .u.model_place = {v, 0, 100, CASES[i].shared[v - 1], .idle_ns = -1}});
+        if (CASES[i].first_is_pinned)
+            is_pinned();
+        short_of(9, CASES[i].short_bytes, i % 2);
+        for (int64_t v; (v = unloaded()); go |= 1u << v)
+            ;
+        assert_int_equal(go, CASES[i].go);
+        world_end(state);
+    }
+}
+
 static void what_a_version_takes_is_learnt_from_what_it_lacked(void **state)
 {
     static const struct {
@@ -752,6 +783,7 @@ int main(void)
         TEST(series_go_with_the_last_version_of_a_model),
         TEST(copies_that_wait_are_expected_within_a_day),
         cmocka_unit_test(the_idle_one_goes_that_hurts_least),
+        cmocka_unit_test(what_versions_share_goes_with_the_last_of_them),
         TEST(enough_goes_or_nobody),
         cmocka_unit_test(what_a_version_takes_is_learnt_from_what_it_lacked),
         TEST(device_memory_that_it_needs_is_no_host_memory),

@@ -161,6 +161,9 @@ static void what_becomes_free_is_known_before_they_leave(void **state)
     assert_int_equal(share_saved_bytes(NULL), CHUNKS(3)); /* nobody has left */
     assert_int_equal(share__frees(&w.m[0]), w.m[0].image.bytes - CHUNKS(3));
     assert_int_equal(share__frees(&w.m[2]), w.m[2].image.bytes);
+    assert_int_equal(share__shared(&w.m[0]) + share__shared(&w.m[1]), CHUNKS(3));
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(share__bytes(&w.m[i]) - share__shared(&w.m[i]), share__frees(&w.m[i]));
     w_drop(&w.m[1]);
     assert_int_equal(share__frees(&w.m[0]), w.m[0].image.bytes);
     assert_int_equal(share__bytes(&w.m[0]), w.m[0].image.bytes);
