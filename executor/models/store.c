@@ -369,6 +369,7 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
     struct sh_msg msg = {.type = MSG_WK_MODEL};
     struct sh_err err = {0};
     size_t n_fds = is_shape ? 0 : 2;
+    uint64_t turn;
     int fds[3];
 
     worker_meet(w, m->tag);
@@ -377,9 +378,10 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
         retry_load_later(m, &err);
         return;
     }
-    worker_begin_model(w, m->handle);
+    turn = worker_begin_model(w, m->handle);
     if (err.rc) {
-        const struct msg_wk_model_done done = {.handle = m->handle, .rc = err.rc, .msg = err.msg};
+        const struct msg_wk_model_done done = {
+            .handle = m->handle, .rc = err.rc, .msg = err.msg, .turn = turn};
 
         store_on_model_done(s, w, &done, NULL, 0);
         return;
@@ -388,6 +390,7 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
                                            .precision = m->precision,
                                            .max_batch = m->max_batch,
                                            .build = build,
+                                           .turn = turn,
                                            .host_left = host_left_for(m, build),
                                            .host_copies = (uint32_t)pool_size(s->env.pool)};
     m->build_ns = sh_clock_ns();
@@ -731,7 +734,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
     struct sh_err err = {0}, full = {0};
     int rc = SH_OK;
 
-    if (!worker_end_model(w, d->handle))
+    if (!worker_end_model(w, d->handle, d->turn))
         return;
     if (would_serve(w))
         s->loaded_ns = w->compiled_ns;

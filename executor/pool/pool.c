@@ -227,36 +227,55 @@ int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err)
     return SH_OK;
 }
 
-void worker_begin_model(struct worker *w, int64_t handle)
+uint64_t worker_next_turn(struct worker *w)
+{
+    return ++w->n_turns;
+}
+
+uint64_t worker_begin_steps(struct worker *w)
+{
+    return w->work_turn = worker_next_turn(w);
+}
+
+uint64_t worker_begin_model(struct worker *w, int64_t handle)
 {
     w->preparing = handle;
     worker_busy(w);
+    return w->work_turn = worker_next_turn(w);
 }
 
-bool worker_end_model(struct worker *w, int64_t handle)
+static bool kill_stray(struct worker *w, const char *type)
 {
-    if (w->preparing != handle) {
-        SH_ERROR("worker.message.bug", "worker=%u type=WK_MODEL_DONE", w->index);
-        worker_kill(w, WORKER_KILL_PROTOCOL);
-        return false;
-    }
+    SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, type);
+    worker_kill(w, WORKER_KILL_PROTOCOL);
+    return false;
+}
+
+bool worker_end_model(struct worker *w, int64_t handle, uint64_t turn)
+{
+    if (!w->preparing || w->preparing != handle || w->work_turn != turn)
+        return kill_stray(w, "WK_MODEL_DONE");
     w->preparing = 0;
     w->compiled_ns = sh_clock_ns();
     return true;
 }
 
-void worker_begin_job(struct worker *w)
+uint64_t worker_begin_job(struct worker *w)
 {
     w->job = 0; /* a worker keeps one job */
     w->job_compiling = true;
     worker_busy(w);
+    return w->work_turn = worker_next_turn(w);
 }
 
-void worker_end_job(struct worker *w, int64_t job)
+bool worker_end_job(struct worker *w, int64_t job, uint64_t turn)
 {
+    if (!w->job_compiling || w->work_turn != turn)
+        return kill_stray(w, "WK_TRAIN_READY");
     w->job_compiling = false;
     if (job)
         w->job = job;
+    return true;
 }
 
 void worker_drop_job(struct worker *w, int64_t job)

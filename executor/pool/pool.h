@@ -73,6 +73,9 @@ struct worker { /* one place in the pool; the process in it changes */
     uint32_t n_replay[DEV_N_REPLAYS]; /* of its page, those that the metric has */
     int64_t job;                      /* the training job that it has compiled; 0: none */
     bool job_compiling;
+    /* What it is told to do has a number, and so has its answer: one that is said twice is none to
+     * what it was told next. */
+    uint64_t n_turns, work_turn; /* the last number; that of the last work other than a run */
 
     struct payload {       /* payload.h; mem.fd -1: none */
         struct sh_shm mem; /* OWNED */
@@ -156,14 +159,20 @@ bool worker_has_model(const struct worker *w, int64_t handle);
 void worker_forget_model(struct worker *w, int64_t handle);
 int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);
 
-/* Work other than runs, noted by whoever gives it to the worker. It compiles a model: */
-void worker_begin_model(struct worker *w, int64_t handle);
+/* The number of a run that it is about to be given. */
+uint64_t worker_next_turn(struct worker *w);
+/* Work other than runs, noted by whoever gives it to the worker; each returns its number. It goes
+ * on with the job that it has: */
+uint64_t worker_begin_steps(struct worker *w);
+/* It compiles a model: */
+uint64_t worker_begin_model(struct worker *w, int64_t handle);
 /* It says that it has ended to. false: it compiles another one or none, and is killed for that; the
  * end of what it compiles would never come. */
-bool worker_end_model(struct worker *w, int64_t handle);
-/* It compiles a job, which replaces the present one. job: the one compiled; 0: it failed. */
-void worker_begin_job(struct worker *w);
-void worker_end_job(struct worker *w, int64_t job);
+bool worker_end_model(struct worker *w, int64_t handle, uint64_t turn);
+/* It compiles a job, which replaces the present one. job: the one compiled; 0: it failed. false: it
+ * compiles none, or this is no answer to that, and it is killed. */
+uint64_t worker_begin_job(struct worker *w);
+bool worker_end_job(struct worker *w, int64_t job, uint64_t turn);
 /* It forgets this job, if that is the one it has. */
 void worker_drop_job(struct worker *w, int64_t job);
 /* Notes the last value of its ticket that it has used. */

@@ -254,6 +254,7 @@ static bool send_worker_run(struct switcher *sw, struct run *r)
         return true;
     }
     HOOK_TELL(sw->env.hooks, fill_run, r->model, &m.u.wk_run, &extra);
+    m.u.wk_run.turn = r->turn = worker_next_turn(w);
     worker_cork(w);
     payload_send_parts(r, w);
     atomic_store(&worker_page(w)->give_up, !run__is_wanted(r));
@@ -623,7 +624,7 @@ void switch_on_part_failed(struct switcher *sw, struct worker *w,
 {
     struct run *r = sw->current;
 
-    if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id ||
+    if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->turn != m->turn ||
         m->part >= r->n_parts) {
         SH_ERROR("worker.message.bug", "worker=%u type=WK_PART_FAILED", w->index);
         worker_kill(w, WORKER_KILL_PROTOCOL);
@@ -652,7 +653,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     struct msg_wk_run_done done;
     struct sh_err why = {0};
 
-    if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id) {
+    if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->turn != m->turn) {
         SH_ERROR("worker.message.bug", "worker=%u type=WK_RUN_DONE", w->index);
         worker_kill(w, WORKER_KILL_PROTOCOL);
         return;

@@ -14,6 +14,7 @@ struct run {
     struct run *next;
     struct switcher *sw;
     uint64_t id, n_ups;  /* n_ups: of the uplink, when it came */
+    uint64_t turn;       /* of its worker */
     struct model *model; /* n_users counts this run */
     struct model
         *shape;    /* what a worker runs: the model, or one of its shapes; its n_users counts too */

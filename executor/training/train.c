@@ -165,7 +165,8 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
                                                .ticket_slot = slot,
                                                .ticket_value = value,
                                                .until = stop_at(j),
-                                               .evaluate = has_trial_to_come(j)};
+                                               .evaluate = has_trial_to_come(j),
+                                               .turn = worker_begin_steps(j->w)};
     pool_set_state(j->w, WORKER_ACTIVE);
     job_go(j, JOB_RUNNING);
     j->evaluates = m.u.wk_train_go.evaluate;
@@ -444,7 +445,7 @@ static bool attach_worker(struct train *t, struct job *j)
         (struct msg_wk_train){.job = j->id, .spec = j->spec_text, .build = j->build != JOB_BUILT};
     if (j->build != JOB_BUILT)
         j->compile_ns = sh_clock_ns();
-    worker_begin_job(w);
+    m.u.wk_train.turn = worker_begin_job(w);
     worker_meet(w, j->tag);
     worker_send(w, &m, fds, n_fds);
     for (size_t i = 0; i < n_fds; i++)

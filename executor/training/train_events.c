@@ -77,7 +77,8 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
     struct sh_err err = {0};
     int rc = SH_OK;
 
-    worker_end_job(w, m->rc == 0 ? m->job : 0);
+    if (!worker_end_job(w, m->rc == 0 ? m->job : 0, m->turn))
+        return;
     if (!j || j->id != m->job || j->compiling != w || job_has_ended(j)) {
         if (j && j->compiling == w && j->id != m->job) /* it would never end to compile j */
             worker_kill(w, WORKER_KILL_PROTOCOL);
@@ -134,8 +135,8 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
     struct job *j = job_of_worker(t, w, m->job, "WK_TRAIN_STOPPED");
     struct sh_err err = {0};
 
-    if (!j || !job_runs(j) || m->rc == SH_E_DEVLOST)
-        return; /* a lost device ends the process: its death is handled */
+    if (!j || !job_runs(j) || m->turn != w->work_turn || m->rc == SH_E_DEVLOST)
+        return; /* said twice; or a lost device ends the process: its death is handled */
     job_count_busy(j);
     /* Only then: it also stops for its worker to compile another model, and for its own end. */
     if (j->stand == JOB_YIELDING) {

@@ -517,6 +517,7 @@ static int answer_model(struct worker *w, const struct msg_wk_model *msg, const 
     int rc;
 
     *d = (struct msg_wk_model_done){.handle = msg->handle,
+                                    .turn = msg->turn,
                                     .rc = why->rc,
                                     .msg = why->msg,
                                     .was_kept = how->was_kept,

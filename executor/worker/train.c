@@ -296,7 +296,7 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fd
         rc = write_training_state(t, state.base, &why);
     if (rc)
         rc = worker_settle(w, &why); /* what a library could not do may be the device's end */
-    *d = (struct msg_wk_train_ready){.job = m->job, .rc = rc, .msg = why.msg};
+    *d = (struct msg_wk_train_ready){.job = m->job, .turn = m->turn, .rc = rc, .msg = why.msg};
     if (t && (!rc || rc == SH_E_TOOBIG)) {
         d->state_bytes = state_bytes(t);
         d->written_bytes = program_written_bytes(t->program);
@@ -563,7 +563,7 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
     return ask_scaler(w, t, go, err); /* as the last update left it */
 }
 
-static int answer_stopped(struct worker *w, struct wk_train *t, int64_t step,
+static int answer_stopped(struct worker *w, struct wk_train *t, int64_t step, uint64_t turn,
                           const struct sh_err *why, struct sh_err *err)
 {
     struct sh_msg r = {.type = MSG_WK_TRAIN_STOPPED};
@@ -575,8 +575,13 @@ static int answer_stopped(struct worker *w, struct wk_train *t, int64_t step,
         at = MSG_TRAIN_AT_UPDATE;
     else if (t->op > 0 || t->is_loaded)
         at = MSG_TRAIN_AT_STEP;
-    r.u.wk_train_stopped = (struct msg_wk_train_stopped){
-        .job = t->job, .step = step, .at = at, .op = t->op, .rc = why->rc, .msg = why->msg};
+    r.u.wk_train_stopped = (struct msg_wk_train_stopped){.job = t->job,
+                                                         .turn = turn,
+                                                         .step = step,
+                                                         .at = at,
+                                                         .op = t->op,
+                                                         .rc = why->rc,
+                                                         .msg = why->msg};
     atomic_store(&w->ctl->stop_drained_ns, sh_clock_ns());
     atomic_store(&w->ctl->stop_ack, stop);
     return worker_send(w, &r, NULL, 0, err);
@@ -647,7 +652,7 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
         note_worker_scaler(w, t);
     if (rc != SH_E_DEVLOST && publish(w, t, err))
         return err->rc;
-    if (send_losses(w, t, err) || answer_stopped(w, t, step, &why, err))
+    if (send_losses(w, t, err) || answer_stopped(w, t, step, go->turn, &why, err))
         return err->rc;
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
 }

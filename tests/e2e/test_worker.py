@@ -64,6 +64,7 @@ class Worker:
             pass_fds=[theirs.fileno()], stderr=self.log)
         theirs.close()
         self.link = wire.Conn(ours)
+        self.turns = []
         self.link.send("WK_INIT", fds=fds, worker=0, device="cpu", ordinal=0, arena_bytes=ARENA,
                        threads=1, executor="e0", deterministic=1, verify_launches=0,
                        ticket_slot=SLOT, ticket_value=0, log_level=1, kernels_dir="", uid=65520,
@@ -71,6 +72,11 @@ class Worker:
         for fd in fds:
             os.close(fd)
         self.ready = self.expect("WK_READY")
+
+    def next_turn(self):
+        """What it is told to do has a number, and its answer has the same."""
+        self.turns.append(len(self.turns) + 100)
+        return self.turns[-1]
 
     def expect(self, what, timeout=60):
         """The next message of this type; what else comes (losses) is left out."""
@@ -107,12 +113,13 @@ class Worker:
     def load(self, handle, package, max_batch):
         self.send_files("WK_MODEL", package, handle=handle, precision="fp32", max_batch=max_batch,
                         build=1, host_left=0, host_copies=1, key="", maps=0, of=0, sizes=b"", pack=0,
-                        copy_ns=0, link_ns=0, unpack_ns=0, tables=0)
+                        copy_ns=0, link_ns=0, unpack_ns=0, tables=0, turn=self.next_turn())
 
     def loaded(self, handle, at):
         """Puts the image there."""
         m = self.expect("WK_MODEL_DONE")
         assert (m.handle, m.rc, m.msg) == (handle, 0, ""), m
+        assert m.turn in self.turns, m
         with mmap.mmap(m.fds[0], m.image_bytes, prot=mmap.PROT_READ) as image:
             self.arena[at:at + m.image_bytes] = image[:]
         os.close(m.fds[0])
@@ -132,13 +139,13 @@ class Worker:
         self.link.send("WK_RUN", run_id=run, handle=1, batch=1, n_parts=1, image_off=STATE_AT,
                        ws_off=WORK_AT, groups=struct.pack("<4I", 0xffffffff, NO_TICKET, 0, 0),
                        memory=0, inputs=0, ticket_slot=0, ticket_value=0, packed_from=0, packed_at=0,
-                       link_ends=b"", tables=0, tables_off=0)
+                       link_ends=b"", tables=0, tables_off=0, turn=self.next_turn())
 
     def train(self):
         self.send_files("WK_TRAIN", [*self.package(zoo("digits-cnn", "training"), "--training"), TRAIN],
-                        job=1, spec=json.dumps(SPEC), build=1)
+                        job=1, spec=json.dumps(SPEC), build=1, turn=self.next_turn())
         m = self.expect("WK_TRAIN_READY")
-        assert (m.rc, m.msg) == (0, ""), m
+        assert (m.rc, m.msg, m.turn) == (0, "", self.turns[-1]), m
         assert m.state_bytes <= WORK_AT and WORK_AT + m.ws_bytes <= ARENA, m
         with mmap.mmap(m.fds[0], m.state_bytes, prot=mmap.PROT_READ) as state:
             self.arena[STATE_AT:STATE_AT + m.state_bytes] = state[:]
@@ -148,7 +155,8 @@ class Worker:
     def go(self, step, resume):
         struct.pack_into(STEP[1], self.ctl, STEP[0], step)
         self.link.send("WK_TRAIN_GO", job=1, state_off=STATE_AT, ws_off=WORK_AT, step=step,
-                       resume=resume, ticket_slot=0, ticket_value=0, until=0, evaluate=0)
+                       resume=resume, ticket_slot=0, ticket_value=0, until=0, evaluate=0,
+                       turn=self.next_turn())
 
     def state(self):
         return self.arena[STATE_AT:STATE_AT + self.state_bytes]
@@ -208,7 +216,7 @@ class Training(Case):
             w.wait_still()
             w.raise_word(STOP)
             m = w.expect("WK_TRAIN_STOPPED", 30)
-            self.assertEqual((m.rc, m.msg, m.step, m.at), (0, "", ckpt.step, AT_STEP))
+            self.assertEqual((m.rc, m.msg, m.step, m.at, m.turn), (0, "", ckpt.step, AT_STEP, w.turns[-1]))
             self.assertEqual(w.state(), copied)
             w.go(ckpt.step, 1)
         w.wait_still()
@@ -235,7 +243,7 @@ class Loading(Case):
     def expect_answer(self):
         """It comes before anything else."""
         done = self.w.expect("WK_RUN_DONE")
-        self.assertEqual((done.rc, done.msg), (0, ""))
+        self.assertEqual((done.rc, done.msg, done.turn), (0, "", self.w.turns[-1]))
         got = struct.unpack_from("<3f", self.slab, SLAB // 2)
         want = [sum((i + 1) * 0.1 * (((3 * i + k) * 7 % 11) - 5) for i in range(4)) for k in range(3)]
         for g, v in zip(got, want):

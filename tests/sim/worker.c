@@ -167,11 +167,12 @@ void worker__send(struct sim_worker *w, const struct sh_msg *m, const int *fds, 
     if (worker__fault(sim_worker_faults.lie))
         worker__lie(w, &said, &n_fds);
     if (w->wire && worker__fault(sim_worker_faults.lie / 6)) {
-        stray = worker__stray(&said);
+        stray = worker__stray(w, &said);
         sh_wire_send_fds(w->wire, &stray, fds, n_fds, &err);
     }
     if (w->wire)
         sh_wire_send_fds(w->wire, &said, fds, n_fds, &err);
+    worker__note_end(w, &said);
 }
 
 struct worker_slab *worker__slab(struct sim_worker *w, uint64_t api_id)

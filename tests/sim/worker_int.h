@@ -100,6 +100,7 @@ struct sim_worker {
     uint64_t wait; /* number of the present wait for a ticket */
     sim_event_fn *waited;
     bool waited_long;
+    struct sh_msg ended; /* the last end of a run or of steps that it has told of; type 0: none */
 };
 
 /* worker.c */
@@ -119,10 +120,11 @@ bool worker__fault(double chance); /* counted */
 /* Who breaks the protocol here is the executor. */
 #define WORKER_CHECK(cond, ...) SIM_CHECK("worker-protocol", cond, __VA_ARGS__)
 
-/* worker_lies.c: m becomes something that is not so; what is said beside m: it, or what is of no
- * worker, or of no run. */
+/* worker_lies.c: m becomes something that is not so; what is said beside m: it, an end that was
+ * told of before, or what is of no worker, or of no run. */
 void worker__lie(struct sim_worker *w, struct sh_msg *m, size_t *n_fds);
-struct sh_msg worker__stray(const struct sh_msg *m);
+struct sh_msg worker__stray(const struct sim_worker *w, const struct sh_msg *m);
+void worker__note_end(struct sim_worker *w, const struct sh_msg *m); /* it may say so again */
 
 /* worker_load.c */
 struct worker_model *worker__model(struct sim_worker *w, int64_t handle); /* NULL */

@@ -197,14 +197,26 @@ static struct sh_msg of_another_job(const struct sh_msg *m)
     return other;
 }
 
-struct sh_msg worker__stray(const struct sh_msg *m)
+void worker__note_end(struct sim_worker *w, const struct sh_msg *m)
+{
+    if (m->type == MSG_WK_RUN_DONE) {
+        w->ended = *m;
+        w->ended.u.wk_run_done.msg = "";
+    } else if (m->type == MSG_WK_TRAIN_STOPPED) {
+        w->ended = *m;
+        w->ended.u.wk_train_stopped.msg = "";
+    }
+}
+
+/* Said twice, at once or when it was told something else; of what is not there; or no answer. */
+struct sh_msg worker__stray(const struct sim_worker *w, const struct sh_msg *m)
 {
     struct sh_msg stray = {.type = sim_below(2) ? MSG_WELCOME : MSG_WK_PART_FAILED};
 
-    /* Not twice the end of what it was told to do: it could be taken for that of the next. */
-    if (sim_below(3) && m->type != MSG_WK_RUN_DONE && m->type != MSG_WK_MODEL_DONE &&
-        m->type != MSG_WK_TRAIN_READY)
-        return sim_below(2) && m->type != MSG_WK_TRAIN_STOPPED ? *m : of_another_job(m);
+    if (w->ended.type && sim_below(3) == 0)
+        return w->ended;
+    if (sim_below(3))
+        return sim_below(2) ? *m : of_another_job(m);
     if (stray.type == MSG_WELCOME)
         stray.u.welcome.name = "worker";
     else

@@ -22,6 +22,7 @@
 
 struct loading {
     int64_t handle;
+    uint64_t turn;
     bool builds;
     uint32_t size; /* compiled, or timed, next */
     struct worker_model *model;
@@ -181,8 +182,8 @@ static void answer(struct sim_worker *w)
     uint64_t offs[SIM_MAX_SIZES + 1];
     struct sh_shm image = {.fd = -1};
 
-    r.u.wk_model_done =
-        (struct msg_wk_model_done){.handle = l->handle, .rc = l->why.rc, .msg = l->why.msg};
+    r.u.wk_model_done = (struct msg_wk_model_done){
+        .handle = l->handle, .turn = l->turn, .rc = l->why.rc, .msg = l->why.msg};
     if (l->why.rc == 0) {
         fill_done(l, &r.u.wk_model_done, batches, offs);
         if (l->builds && !l->image_at)
@@ -408,7 +409,7 @@ void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const 
     WORKER_CHECK(m->of ? n_fds == 0 : n_fds == 2 || n_fds == 3,
                  "WK_MODEL came with %zu descriptors", n_fds);
     WORKER_CHECK(w->n_models < WORKER_MAX_MODELS, "too many models");
-    *l = (struct loading){.handle = m->handle, .builds = m->build != 0};
+    *l = (struct loading){.handle = m->handle, .turn = m->turn, .builds = m->build != 0};
     w->load = l;
     worker__begin_piece(w);
     atomic_store(&w->ctl->load_done, 0);

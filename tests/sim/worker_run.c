@@ -104,6 +104,7 @@ static uint32_t check_parts(struct sim_worker *w, const struct worker_run *r)
         n_fit += !p->is_out;
         m.u.wk_part_failed =
             (struct msg_wk_part_failed){.run_id = r->m.run_id,
+                                        .turn = r->m.turn,
                                         .part = i,
                                         .rc = why.rc,
                                         .msg = why.msg,
@@ -143,6 +144,7 @@ static void answer(struct sim_worker *w)
 
     drop_parts(w);
     m.u.wk_run_done = (struct msg_wk_run_done){.run_id = r->m.run_id,
+                                               .turn = r->m.turn,
                                                .rc = r->why.rc,
                                                .msg = r->why.msg,
                                                .start_ns = r->start_ns,

@@ -61,6 +61,7 @@ void worker__drop_train(struct sim_worker *w, int64_t job)
 struct compiling {
     struct worker_train *t;
     int64_t job;
+    uint64_t turn;
     bool builds;
     struct sh_err why;
 };
@@ -124,7 +125,8 @@ static void on_compiled(void *arg, uint64_t n)
     struct sh_shm state = {.fd = -1};
     char *text = NULL;
 
-    *d = (struct msg_wk_train_ready){.job = c->job, .rc = c->why.rc, .msg = c->why.msg};
+    *d = (struct msg_wk_train_ready){
+        .job = c->job, .turn = c->turn, .rc = c->why.rc, .msg = c->why.msg};
     if (c->why.rc == SH_OK || c->why.rc == SH_E_TOOBIG) {
         d->state_bytes = t->model->state_bytes;
         d->written_bytes = written_of(t) * sizeof(uint64_t);
@@ -174,7 +176,7 @@ void worker__on_train(struct sim_worker *w, const struct msg_wk_train *m, const 
     worker__drop_train(w, -1);
     if (!c || !t)
         abort();
-    *c = (struct compiling){.t = t, .job = m->job, .builds = m->build != 0};
+    *c = (struct compiling){.t = t, .job = m->job, .turn = m->turn, .builds = m->build != 0};
     t->job = m->job;
     t->evaluated_step = -1;
     WORKER_CHECK(sim_package_read(fds[0], &t->package), "WK_TRAIN came without a package");
@@ -326,6 +328,7 @@ static void answer(struct sim_worker *w)
     publish(w);
     send_losses(w);
     r.u.wk_train_stopped = (struct msg_wk_train_stopped){.job = t->job,
+                                                         .turn = t->go.turn,
                                                          .step = t->step,
                                                          .at = where(t),
                                                          .op = t->op,

@@ -162,9 +162,10 @@ void worker_kill(struct worker *w, enum worker_kill why)
     R.n_killed++;
 }
 
-void worker_end_job(struct worker *w, int64_t job)
+bool worker_end_job(struct worker *w, int64_t job, uint64_t turn)
 {
     w->job = job;
+    return turn == w->work_turn;
 }
 
 void worker_note_ticket(struct worker *w, uint32_t value)
@@ -271,6 +272,12 @@ static void a_stop_is_of_the_job_that_runs_in_this_worker(void **state)
         assert_int_equal(R.j.stand, a == FINE ? JOB_PAUSED : before);
         assert_int_equal(R.n_ends, a == FINE);
     }
+    begin(true); /* it has been told to go on since it said so */
+    R.w.work_turn = 5;
+    train_on_stopped(&R.t, &R.w,
+                     &(struct msg_wk_train_stopped){.job = JOB, .turn = 4, .step = 11, .msg = ""});
+    assert_int_equal(R.j.step, 10);
+    assert_int_equal(R.j.stand, JOB_RUNNING);
     begin(true); /* the process ends, and its death is what is handled */
     train_on_stopped(&R.t, &R.w, &(struct msg_wk_train_stopped){.job = JOB, .rc = SH_E_DEVLOST});
     assert_int_equal(R.j.stand, JOB_RUNNING);
@@ -348,6 +355,13 @@ static void what_was_compiled_for_nobody_is_dropped(void **state)
         assert_int_equal(R.n_killed, i == 1); /* j would wait for it for ever */
         assert_int_equal(R.j.end, i < 4 ? END_NONE : END_FAIL);
     }
+    begin(true); /* said twice: of what it compiles now nothing has come */
+    R.j.compiling = &R.w;
+    R.w.work_turn = 5;
+    train_on_ready(&R.t, &R.w, &(struct msg_wk_train_ready){.job = JOB, .turn = 4, .msg = ""}, NULL,
+                   0);
+    assert_ptr_equal(R.j.compiling, &R.w);
+    assert_int_equal(R.n_dropped, 0);
 }
 
 /* How it ends is decided once. */

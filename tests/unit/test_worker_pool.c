@@ -394,20 +394,49 @@ static void one_is_ready_once(void **state)
 static void one_that_says_that_another_model_is_ready_is_killed(void **state)
 {
     const struct sh_msg says = ready(MSG_FENCES, "");
+    uint64_t turn;
 
     (void)state;
     script(&says, 1, STAYS);
     start();
     UNTIL(R.n_ready == 1);
     pool_set_state(first(), WORKER_STANDBY);
-    worker_begin_model(first(), 7);
-    assert_true(worker_end_model(first(), 7));
+    turn = worker_begin_model(first(), 7);
+    assert_true(worker_end_model(first(), 7, turn));
     assert_true(worker_is_idle(first()));
-    worker_begin_model(first(), 8);
-    assert_false(worker_end_model(first(), 7));
+    turn = worker_begin_model(first(), 8);
+    assert_false(worker_end_model(first(), 7, turn));
     UNTIL(R.n_dead == 1);
     assert_string_equal(first()->exit_cause, "protocol");
     assert_int_equal(R.preparing, 8); /* who gave it hears that nothing comes of it */
+}
+
+/* The second time it would be taken for the end of what it was told next. */
+static void one_that_says_twice_that_it_has_compiled_is_killed(void **state)
+{
+    const struct sh_msg says = ready(MSG_FENCES, "");
+
+    (void)state;
+    script(&says, 1, STAYS);
+    start();
+    for (int n = 0; n < 4; n++) {
+        const bool is_job = n % 2 != 0, goes_on = n / 2 != 0; /* with the same once more */
+        uint64_t turn;
+
+        UNTIL(R.n_ready == n + 1);
+        pool_set_state(first(), WORKER_STANDBY);
+        turn = is_job ? worker_begin_job(first()) : worker_begin_model(first(), 7);
+        assert_true(is_job ? worker_end_job(first(), 3, turn) : worker_end_model(first(), 7, turn));
+        if (goes_on && is_job)
+            worker_begin_job(first());
+        else if (goes_on)
+            worker_begin_model(first(), 7);
+        assert_false(is_job ? worker_end_job(first(), 3, turn)
+                            : worker_end_model(first(), 7, turn));
+        assert_int_equal(first()->job, is_job && !goes_on ? 3 : 0);
+        UNTIL(R.n_dead == n + 1);
+        assert_string_equal(first()->exit_cause, "protocol");
+    }
 }
 
 static void a_fence_that_one_could_not_put_up_is_missing_of_all(void **state)
@@ -495,6 +524,7 @@ int main(void)
         TEST(a_pool_that_stops_starts_nobody),
         TEST(one_is_ready_once),
         TEST(one_that_says_that_another_model_is_ready_is_killed),
+        TEST(one_that_says_twice_that_it_has_compiled_is_killed),
         TEST(a_fence_that_one_could_not_put_up_is_missing_of_all),
         TEST(workers_that_never_start_are_tried_without_fences),
         TEST(deaths_that_no_fence_can_cause_change_none),

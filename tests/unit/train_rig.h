@@ -162,12 +162,6 @@ struct worker *pool_at(struct pool *p, size_t i)
     return &R.w[i];
 }
 
-void worker_end_job(struct worker *w, int64_t job)
-{
-    w->job_compiling = false;
-    w->job = job;
-}
-
 int dev_check_fits(size_t pool, size_t kept, size_t ws, int64_t batch, bool trains,
                    struct sh_err *err)
 {
@@ -223,7 +217,10 @@ bool store_worker_lacks(struct store *s, const struct worker *w)
 bool store_drop_ahead(struct store *s) { (void)s; return R.has_ahead; }
 bool store_yield_pins(struct store *s) { (void)s; return R.has_pins; }
 size_t pool_size(const struct pool *p) { (void)p; return N_WORKERS; }
-void worker_begin_job(struct worker *w) { w->job = 0; w->job_compiling = true; }
+uint64_t worker_begin_job(struct worker *w) { w->job = 0; w->job_compiling = true; return 0; }
+uint64_t worker_begin_steps(struct worker *w) { (void)w; return 0; }
+bool worker_end_job(struct worker *w, int64_t job, uint64_t turn)
+{ w->job_compiling = false; w->job = job; return turn == 0; }
 void worker_drop_job(struct worker *w, int64_t job) { if (w->job == job) w->job = 0; }
 void worker_grant(struct worker *w, int64_t ns) { (void)w, (void)ns; }
 void worker_meet(struct worker *w, uint32_t tag) { (void)w, (void)tag; }
