@@ -36,6 +36,7 @@
 #include <sys/stat.h>
 
 #define IDLE_NS SH_MS(50)
+#define REHEARSE_NS SH_MS(1)
 #define GAUGE_NS SH_S(1)
 #define KEPT_SWEEP_S 600u
 #define STOP_NS SH_S(10)
@@ -341,10 +342,22 @@ static int start_jobs(struct exec *x, struct sh_err *err)
     return rc ? rc : batch_new(&batch, &x->batch, err);
 }
 
+static void on_rehearse(struct sh_loop *l, void *arg)
+{
+    struct exec *x = arg;
+
+    (void)l;
+    tx_rehearse(x->tx);
+}
+
 static int start_timers(struct exec *x, struct sh_err *err)
 {
     int rc = sh_timer_add(x->loop, IDLE_NS, IDLE_NS, on_idle, x, &x->idle_timer, err);
 
+    /* Who polls has a processor of its own; others sleep. */
+    if (!rc && x->conf->busy_poll_us > 0 && dev_mem_is_queued(x->mem))
+        rc = sh_timer_add(x->loop, REHEARSE_NS, REHEARSE_NS, on_rehearse, x, &x->rehearse_timer,
+                          err);
     if (!rc)
         rc = sh_timer_add(x->loop, 0, GAUGE_NS, on_gauges, x, &x->gauge_timer, err);
     return rc ? rc : sh_timer_add(x->loop, -1, 0, on_stop_late, x, &x->stop_timer, err);
@@ -467,6 +480,7 @@ void exec_fini(struct exec *x)
     slabs_free(x->slabs);
     usage_free(x->report.usage);
     sh_timer_del(x->idle_timer);
+    sh_timer_del(x->rehearse_timer);
     sh_timer_del(x->gauge_timer);
     sh_timer_del(x->stop_timer);
     gpu_watch_stop(x->watch);

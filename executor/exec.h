@@ -76,7 +76,7 @@ struct exec {
     struct sh_wire_keys *link_keys;
     struct data *data;
     struct agent *agent;
-    struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
+    struct sh_timer *idle_timer, *gauge_timer, *rehearse_timer, *stop_timer;
     bool is_stopping; /* SIGTERM has arrived */
 };
 

@@ -305,10 +305,13 @@ int replacement__check_order(const struct residency *r, uint32_t n_used, struct 
 void residency_set_short(struct residency *r, uint32_t id, bool is_short)
 {
     struct image *im = &r->images[id];
+    bool gives_up;
 
     im->is_short = is_short;
-    if (im->held > residency__needs(im))
+    gives_up = im->held > residency__needs(im);
+    if (gives_up)
         residency_forget(r, id, residency__needs(im));
+    im->is_unfilled = gives_up && im->pins;
 }
 
 uint32_t residency_first(const struct residency *r, uint32_t id)

@@ -216,7 +216,8 @@ void residency_unpin(struct residency *r, uint32_t id)
     struct image *im = &r->images[id];
 
     if (im->pins && --im->pins == 0 && im->held > residency__needs(im))
-        cut_image(r, id, residency__needs(im), im->is_short ? ARENA_FOREIGN : left_tag(im));
+        cut_image(r, id, residency__needs(im), im->is_unfilled ? ARENA_FOREIGN : left_tag(im));
+    im->is_unfilled = im->is_unfilled && im->pins;
 }
 
 uint32_t residency_pins(const struct residency *r, uint32_t id)

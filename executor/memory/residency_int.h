@@ -7,6 +7,7 @@
 struct image {
     struct residency_image conf;
     bool is_used, use, is_candidate, in_ring, is_sticky, is_costly, is_packed, is_short;
+    bool is_unfilled;          /* when the last pin goes: what is then cut is not its own */
     bool is_active;            /* second chance: not on the list of those that go first */
     uint32_t backed_by, backs; /* RESIDENCY_NO_IMAGE: by none, none */
     double worth;

@@ -10,9 +10,11 @@
 #include "runtime/pack/layers.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define ROBUST_SHARE 0.02
+#define PLAN_DRIFT 0.03       /* of a link's cost, within which a grouping stays */
 #define LEAST_COPY_NS 15000.0 /* what a wait for a ticket and the launch behind it cost */
 
 struct mark {
@@ -109,6 +111,12 @@ void tx_forget(struct tx *t, const void *arg)
 bool tx_is_busy(const struct tx *t)
 {
     return t->n_marks > 0;
+}
+
+void tx_rehearse(struct tx *t)
+{
+    if (!tx_is_busy(t) && tx_backlog_ns(t) <= 0)
+        dev_mem_rehearse(t->mem, NULL); /* what fails, fails the next copy, too */
 }
 
 static void tell_rate(const struct tx *t)
@@ -517,7 +525,7 @@ void tx_image_fini(struct tx_image *im)
 {
     free(im->groups);
     im->groups = NULL;
-    im->n_groups = 0;
+    im->n_groups = im->plan.n_groups = 0;
 }
 
 /* Only at debug level: the marks of a run without them cost nothing. */
@@ -567,27 +575,48 @@ static void ways_of(const struct tx *t, const struct tx_image *im, struct links_
     }
 }
 
-static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place *place,
-                       uint64_t resident, const double *layer_ns, struct sh_err *err)
+static bool is_near(double now, double then)
 {
-    const uint32_t needed = n_needed(im), more = place->with_tables ? im->n_tables : 0;
+    return fabs(now - then) <= PLAN_DRIFT * then;
+}
+
+/* Were the groups that it has found for the same load? The link is measured by each copy and is
+ * never quite the same; a worker that gets the same groups again has launches prepared for them. */
+static bool is_planned(const struct tx *t, const struct tx_image *im, const struct tx_plan *p)
+{
+    const struct tx_plan *has = &im->plan;
+
+    if (has->n_groups == 0 || t->group || im->lacks || has->n_ways != p->n_ways)
+        return false;
+    for (uint32_t k = 0; k < p->n_ways; k++)
+        if (!is_near(p->ways[k].alpha_ns, has->ways[k].alpha_ns) ||
+            !is_near(p->ways[k].beta_ns, has->ways[k].beta_ns))
+            return false;
+    return has->n_layers == p->n_layers && has->with_tables == p->with_tables &&
+           has->bytes == p->bytes && has->resident == p->resident &&
+           has->layer_ends == p->layer_ends && has->layer_ns == p->layer_ns &&
+           has->unpack_ns_per_byte == p->unpack_ns_per_byte;
+}
+
+static int find_groups(struct tx *t, struct tx_image *im, const struct tx_plan *p,
+                       const double *layer_ns, struct sh_err *err)
+{
+    const uint32_t needed = n_needed(im), more = p->with_tables ? im->n_tables : 0;
     uint64_t *missing = calloc((size_t)im->n_layers + 1, sizeof(*missing));
-    struct links_way ways[LINKS_MAX];
     double *ns = NULL;
     uint32_t *ends = NULL, n = 0;
     int rc;
 
     for (uint32_t i = 0; missing && i < im->n_layers; i++)
-        missing[i] = layer_missing(im, i, resident);
+        missing[i] = layer_missing(im, i, p->resident);
     if (missing)
         ns = with_unpacking(im, missing, layer_ns);
-    ways_of(t, im, ways);
     if (!ns)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
     else if (t->group)
         rc = t->group(t->group_arg, missing, needed, &ends, &n, err);
     else
-        rc = tx_group(ways, t->links.n_ways, missing, ns, needed, &ends, &n, err);
+        rc = tx_group(p->ways, p->n_ways, missing, ns, needed, &ends, &n, err);
     free(ns);
     free(missing);
     if (rc)
@@ -601,6 +630,33 @@ static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place 
     im->n_groups = rc ? 0 : n + more;
     free(ends);
     return rc;
+}
+
+static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place *place,
+                       uint64_t resident, const double *layer_ns, struct sh_err *err)
+{
+    struct tx_plan p = {.n_layers = im->n_layers,
+                        .with_tables = place->with_tables,
+                        .bytes = im->bytes,
+                        .resident = resident,
+                        .layer_ends = im->layer_ends,
+                        .layer_ns = layer_ns,
+                        .unpack_ns_per_byte = im->unpack_ns_per_byte,
+                        .n_ways = t->links.n_ways};
+    int rc;
+
+    ways_of(t, im, p.ways);
+    if (is_planned(t, im, &p)) {
+        im->n_groups = im->plan.n_groups;
+        return SH_OK;
+    }
+    im->plan.n_groups = 0;
+    rc = find_groups(t, im, &p, layer_ns, err);
+    if (rc)
+        return rc;
+    p.n_groups = t->group || im->lacks ? 0 : im->n_groups; /* else they say little of a next time */
+    im->plan = p;
+    return SH_OK;
 }
 
 /* What each group has to wait for: its own copy, or what lies before the first of them, which is

@@ -68,6 +68,8 @@ int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct
  * or until tx_forget(arg). */
 int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_err *err);
 void tx_forget(struct tx *t, const void *arg);
+/* Call it each millisecond: the next copy finds the way warm (dev_mem_rehearse). */
+void tx_rehearse(struct tx *t);
 bool tx_is_busy(const struct tx *t); /* some mark has not come back yet */
 
 /* ------------------------------------------------------------------ images */
@@ -87,7 +89,7 @@ struct tx_image {
     uint32_t n_tables; /* so many of the last layers no operation waits for (struct tx_place) */
     /* kept by transmit.c */
     uint32_t value;           /* last ticket value used */
-    struct msg_group *groups; /* OWNED; set while groups are on their way */
+    struct msg_group *groups; /* OWNED; of the last load */
     uint32_t n_groups;
     uint32_t n_sent;             /* groups enqueued */
     size_t off;                  /* its place, bytes in the arena */
@@ -99,6 +101,16 @@ struct tx_image {
     bool is_alone;         /* ... which found the lane idle, and moved nothing */
     uint64_t n_in;         /* copies to the device with the last of its own */
     uint32_t n_logged;     /* groups whose arrival was logged, at debug level */
+    struct tx_plan {       /* what the cuts of `groups` were found for */
+        uint32_t n_groups; /* 0: for nothing */
+        uint32_t n_layers;
+        bool with_tables;
+        uint64_t bytes, resident;
+        const void *layer_ends, *layer_ns;
+        double unpack_ns_per_byte;
+        struct links_way ways[LINKS_MAX];
+        uint32_t n_ways;
+    } plan;
 };
 
 struct tx_place {      /* of an image on the device */

@@ -51,6 +51,8 @@ struct dev_mem_ops { /* the memory face */
     /* both or neither; NULL: memory is not locked */
     int (*host_lock)(struct dev_mem *, void *, size_t, struct sh_err *);
     void (*host_unlock)(struct dev_mem *, void *);
+    /* NULL: a copy takes as long after a pause. */
+    int (*rehearse)(struct dev_mem *, struct sh_err *);
     /* NULL: the device has one link. */
     int (*follow)(struct dev_mem *, uint32_t, uint32_t, struct sh_err *);
 };

@@ -104,6 +104,10 @@ int dev_mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t val
  * no order otherwise. Only where the device has other links. */
 int dev_mem_follow(struct dev_mem *m, uint32_t lane, uint32_t after,
                    struct sh_err *err); /* [enqueue] */
+/* Copies a little on lane 0, between memory of the device object's own. What a driver needs to
+ * enqueue a copy leaves the processor's caches after a while, and the next copy takes ten times as
+ * long: call this now and then while the lane has nothing to do. */
+int dev_mem_rehearse(struct dev_mem *m, struct sh_err *err); /* [enqueue] */
 /* Once everything enqueued on the lane so far is done, dev_mem_next_mark() returns `cookie`. */
 int dev_mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie,
                  struct sh_err *err);          /* [enqueue] */

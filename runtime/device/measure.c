@@ -153,3 +153,8 @@ int dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *
     free(host);
     return rc;
 }
+
+int dev_mem_rehearse(struct dev_mem *m, struct sh_err *err)
+{
+    return m->ops->mem->rehearse ? m->ops->mem->rehearse(m, err) : SH_OK;
+}

@@ -74,6 +74,36 @@ static void copies_moves_and_scrubs_arrive_in_order(void **state)
     free(dst);
 }
 
+static void a_rehearsal_leaves_all_as_it_was(void **state)
+{
+    const size_t n = 5000001; /* more than goes through the memory in between at once */
+    unsigned char *src = t_pattern(n), *dst = calloc(1, n);
+    struct dev_mem *m = open_mem(0, 0, 2);
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_non_null(dst);
+    assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, src, n, &err));
+    assert_ok(dev_mem_ticket(m, 0, 5, 7, &err));
+    for (uint32_t i = 0; i < 3000; i++) {
+        assert_ok_err(dev_mem_rehearse(m, &err), &err);
+        if (i % 500 == 0)
+            assert_ok(dev_mem_move(m, 0, i + 500, i, n, &err));
+        if (i % 100 == 0) {
+            assert_ok(dev_mem_mark(m, 0, i, &err));
+            assert_int_equal(t_wait_mark(m), i);
+        }
+    }
+    assert_ok(dev_mem_copy(m, 0, DEV_D2H, 3000, dst, n, &err));
+    assert_ok(dev_mem_mark(m, 0, 42, &err));
+    assert_int_equal(t_wait_mark(m), 42);
+    assert_memory_equal(src, dst, n);
+    assert_int_equal(dev_ticket_value(m, 5), 7);
+    dev_mem_close(m);
+    free(src);
+    free(dst);
+}
+
 static void moves_may_overlap_in_both_directions(void **state)
 {
     static const struct {
@@ -719,6 +749,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_moves_and_scrubs_arrive_in_order),
+        cmocka_unit_test(a_rehearsal_leaves_all_as_it_was),
         cmocka_unit_test(moves_may_overlap_in_both_directions),
         cmocka_unit_test(uploads_and_downloads_of_any_size_arrive),
         cmocka_unit_test(prefetches_keep_to_their_fence_and_join),

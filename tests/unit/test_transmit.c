@@ -8,6 +8,8 @@
 #include "tests/lab/group.h"
 #include "tests/unit/sh_test.h"
 
+#include <math.h>
+
 #define N_LAYERS 40u
 
 static void sum_up(const uint32_t *ends, uint32_t n, uint32_t layers)
@@ -529,6 +531,52 @@ static void the_rate_of_the_link_follows_the_images_that_are_sent(void **state)
     measured_times = 1;
 }
 
+static void link_becomes(struct rig *r, double beta_ns)
+{
+    struct links *l = (struct links *)(uintptr_t)tx_links(r->tx);
+
+    for (int i = 0; i < 100; i++)
+        links_learn(l, 0, beta_ns * (1 << 20), 1 << 20);
+    assert_true(fabs(tx_beta_ns(r->tx) / beta_ns - 1) < 0.001);
+}
+
+/* Of the link for which the image's groups were found when it was sent. */
+static double planned_beta_ns(struct rig *r, uint64_t resident)
+{
+    r->arrived = 0;
+    assert_ok(load(r, &(struct tx_place){.resident = resident}));
+    wait_for(r, &r->arrived);
+    return r->im.plan.ways[0].beta_ns;
+}
+
+static void groups_are_found_anew_when_the_load_is_another(void **state)
+{
+    struct rig r;
+    double first, now;
+
+    (void)state;
+    rig_open(&r, 1);
+    first = planned_beta_ns(&r, 0);
+    link_becomes(&r, 1.02 * first);
+    assert_true(planned_beta_ns(&r, 0) == first);
+    link_becomes(&r, 1.3 * first);
+    now = tx_beta_ns(r.tx);
+    assert_true(planned_beta_ns(&r, 0) == now);
+    link_becomes(&r, 1.01 * now);
+    assert_true(planned_beta_ns(&r, 0) == now);
+    assert_true(planned_beta_ns(&r, r.ends[3]) != now);
+    assert_int_equal(r.im.plan.resident, r.ends[3]);
+    r.im.lacks = 1; /* then they are cut for the disk, too */
+    r.im.lacks_ns_per_byte = 1;
+    assert_ok(tx_load_begin(r.tx, &r.im, &(struct tx_place){0}, r.ns, NULL));
+    assert_int_equal(r.im.plan.n_groups, 0);
+    r.im.lacks = 0;
+    r.arrived = 0;
+    assert_ok(tx_load_rest(r.tx, &r.im, on_arrived, &r, NULL));
+    wait_for(&r, &r.arrived);
+    rig_close(&r);
+}
+
 static void no_single_copy_says_that_the_link_has_no_end_of_bandwidth(void **state)
 {
     double by;
@@ -574,6 +622,7 @@ int main(void)
         cmocka_unit_test(forcing_an_image_frees_its_waiters_and_nobody_elses),
         cmocka_unit_test(a_forgotten_mark_calls_nobody),
         cmocka_unit_test(the_rate_of_the_link_follows_the_images_that_are_sent),
+        cmocka_unit_test(groups_are_found_anew_when_the_load_is_another),
         cmocka_unit_test(no_single_copy_says_that_the_link_has_no_end_of_bandwidth),
         cmocka_unit_test(the_head_to_keep_hides_the_copy_of_the_rest),
     };

@@ -476,6 +476,7 @@ static const struct dev_mem_ops MEM = {
     .move = cuda__mem_move,
     .zero = cuda__mem_zero,
     .ticket = cuda__mem_ticket,
+    .rehearse = cuda__mem_rehearse,
     .mark = cuda__mem_mark,
     .event_fd = cuda__mem_event_fd,
     .next_mark = cuda__mem_next_mark,

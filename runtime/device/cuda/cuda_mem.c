@@ -17,6 +17,7 @@
 #define MAX_QUEUED 8192u
 #define NOTE_EVERY 64u /* commands between two notes of how far a lane is */
 #define BOUNCE ((size_t)4 << 20)
+#define REHEARSAL ((size_t)64 << 10)
 
 struct lane {
     struct cuda_mem *mem;
@@ -37,6 +38,7 @@ struct cuda_mem {
     unsigned char *bounce; /* OWNED, BOUNCE for each lane */
     uint32_t *notes;       /* OWNED host page, written by the device: commands done, by lane */
     CUdeviceptr notes_dev;
+    void *rehearsal; /* OWNED, REHEARSAL bytes of page-locked memory */
     struct lane lanes[DEV_MAX_LANES];
 
     _Atomic uint32_t forced_end;            /* no ticket from this one on was ever forced */
@@ -123,16 +125,20 @@ static int check_lane_room(const struct lane *l, struct sh_err *err)
     return SH_OK;
 }
 
-/* After a command: now and then the device notes in host memory how far the lane is. */
-static int count_in_lane(struct lane *l, struct sh_err *err)
+/* The device writes into host memory how far the lane is. */
+static int note_in_lane(struct lane *l, struct sh_err *err)
 {
     uint32_t i = (uint32_t)(l - l->mem->lanes);
 
-    if (++l->n_queued % NOTE_EVERY != 0)
-        return SH_OK;
     return cuda__check_drv(cuStreamWriteValue32(l->stream, l->mem->notes_dev + i * sizeof(uint32_t),
                                                 l->n_queued, CU_STREAM_WRITE_VALUE_DEFAULT),
                            "enqueue a note on a copy lane", err);
+}
+
+/* After a command. */
+static int count_in_lane(struct lane *l, struct sh_err *err)
+{
+    return ++l->n_queued % NOTE_EVERY == 0 ? note_in_lane(l, err) : SH_OK;
 }
 
 /* Over no border of two pieces. */
@@ -225,6 +231,20 @@ int cuda__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t v
     return rc ? rc : count_in_lane(l, err);
 }
 
+/* A copy as long as the engine's, as those of weights, and a write like a ticket's. */
+int cuda__mem_rehearse(struct dev_mem *m, struct sh_err *err)
+{
+    struct lane *l = lane_of(m, 0);
+    int rc = check_lane_room(l, err);
+
+    if (!rc)
+        rc = cuda__check(cudaMemcpyAsync(l->bounce, mem_of(m)->rehearsal, REHEARSAL,
+                                         cudaMemcpyHostToDevice, l->stream),
+                         "enqueue a copy", err);
+    l->n_queued += rc == SH_OK;
+    return rc ? rc : note_in_lane(l, err);
+}
+
 /* Only this thread adds cookies, and only on_mark() takes them: the launch hands one over, and what
  * is promised is never more than the ring holds. */
 int cuda__mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)
@@ -301,8 +321,12 @@ static int make_notes(struct cuda_mem *m, struct sh_err *err)
         return rc;
     m->notes = page;
     memset(page, 0, DEV_MAX_LANES * sizeof(*m->notes));
-    return cuda__check_drv(cuMemHostGetDevicePointer(&m->notes_dev, page, 0),
-                           "map page-locked memory into the device", err);
+    rc = cuda__check_drv(cuMemHostGetDevicePointer(&m->notes_dev, page, 0),
+                         "map page-locked memory into the device", err);
+    if (!rc)
+        rc = cuda__check(cudaHostAlloc(&m->rehearsal, REHEARSAL, cudaHostAllocPortable),
+                         "allocate page-locked memory", err);
+    return rc;
 }
 
 static int make_arena(struct cuda_mem *m, struct sh_err *err)
@@ -397,6 +421,8 @@ void cuda__mem_close(struct dev_mem *base)
         stop_lane(&m->lanes[i]);
     if (m->bounce)
         cudaFree(m->bounce);
+    if (m->rehearsal)
+        cudaFreeHost(m->rehearsal);
     if (m->notes)
         cudaFreeHost(m->notes);
     cuda__tickets_fini(&m->tickets);

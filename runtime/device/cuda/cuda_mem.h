@@ -101,6 +101,7 @@ int cuda__mem_move(struct dev_mem *m, uint32_t lane, size_t dst, size_t src, siz
 int cuda__mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, struct sh_err *err);
 int cuda__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
                      struct sh_err *err);
+int cuda__mem_rehearse(struct dev_mem *m, struct sh_err *err);
 int cuda__mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err);
 int cuda__mem_event_fd(const struct dev_mem *m);
 bool cuda__mem_next_mark(struct dev_mem *m, uint64_t *cookie);
