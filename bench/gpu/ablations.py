@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """What each part of a switch is worth: a cold switch beside training, without one of them at a time.
 
-tests/lab/lab.h says what is left out, and what the times include. One executor for each case,
-which goes on to the next ablation at SIGHUP; another one for weights that are not packed. Then the
-same, where it makes a difference, of a model whose packed copy is on the device (ablation-packed): a
-switch unpacks it and copies nothing. --svg DIR writes a chart for each model and a table of all to
-DIR (docs/figures).
+tests/lab/lab.h says what is left out, and what the times include. An executor goes on to the next
+ablation at SIGHUP; there are three for each case:
+
+- Shunt as it is, and what may be left out of it with weights that travel packed.
+- Weights that are not packed, nor are tables read in place ("weights not packed"), and what needs
+  them so: what such a row has left out is the difference to that one, not to Shunt.
+- A model whose packed copy is on the device (ablation-packed), where it makes a difference: a switch
+  unpacks it and copies nothing.
+
+--svg DIR writes a chart for each model and a table of all to DIR (docs/figures).
 """
 import os
 import signal
@@ -19,15 +24,15 @@ import part
 import svg
 from rows import failed, row
 
-LABEL = {"none": "Shunt", "unpacked": "weights not packed", "fixed-2mb": "groups of 2 MB",
-         "per-layer": "a group per layer",
-         "one-group": "no pipelining", "ipc": "mapping at each switch",
-         "no-daemon": "no memory daemon", "pageable": "not page-locked",
-         "one-process": "one process", "two-processes": "two processes",
-         "new-process": "new process"}
+PACKED = {"none": "Shunt", "fixed-2mb": "groups of 2 MB", "per-layer": "a group per layer",
+          "one-group": "no pipelining", "ipc": "mapping at each switch"}
+UNPACKED = "weights not packed"
+PLAIN = {"no-daemon": "no memory daemon", "pageable": "not page-locked", "one-process": "one process",
+         "two-processes": "two processes", "new-process": "new process"}
+LABEL = {**PACKED, "unpacked": UNPACKED, **{n: "%s, %s" % (text, UNPACKED) for n, text in PLAIN.items()}}
 COLUMN = {"ablation": "", "ablation-packed": ", packed on the device"}
-# Which leave the way of a model alone whose packed copy is on the device.
-FROM_PACKED = ("none", "fixed-2mb", "per-layer", "one-group", "ipc")
+# How copies are grouped is nothing to a model whose packed copy is on the device.
+FROM_PACKED = ("none", "ipc")
 SLOW = ("one-process", "two-processes", "new-process")
 # The second of two processes has to have loaded the libraries before the request comes.
 SETTLE_S = {"one-process": 0.8, "two-processes": 3, "new-process": 0.8}
@@ -70,20 +75,20 @@ def sample(lab, name, runs):
 
 
 def measure(case, names, args):
-    """The rows of a case. names: what is left out, "none" for nothing."""
-    steps = [n for n in names if n != "unpacked"]
-    yield from measure_steps("ablation", case, steps, args, OPTIONS["cold"])
-    if "unpacked" in names:
-        yield from measure_steps("ablation", case, ["none"], args, OPTIONS["cold-unpacked"], "unpacked")
-    steps = [n for n in steps if n in FROM_PACKED]
-    if steps:
-        yield from measure_steps("ablation-packed", case, steps, args, OPTIONS["from-packed"])
+    """The rows of a case. names: what is left out, of LABEL."""
+    packed, plain = [n for n in names if n in PACKED], [n for n in names if n not in PACKED]
+    yield from measure_steps("ablation", case, packed, args, OPTIONS["cold"])
+    if plain:
+        yield from measure_steps("ablation", case, plain, args, OPTIONS["cold-unpacked"])
+    packed = [n for n in packed if n in FROM_PACKED]
+    yield from measure_steps("ablation-packed", case, packed, args, OPTIONS["from-packed"])
 
 
-def measure_steps(what, case, names, args, options, told=None):
-    """One executor, and what it goes through. told: what the only step of it is called."""
+def measure_steps(what, case, names, args, options):
+    """One executor, and what it goes through."""
     began, precision = time.monotonic(), case["precision"]
-    with Lab("--debug-cold", "--workers=%d" % WORKERS, "--debug-ablation=" + ",".join(names),
+    steps = ["none" if n == "unpacked" else n for n in names]
+    with Lab("--debug-cold", "--workers=%d" % WORKERS, "--debug-ablation=" + ",".join(steps),
              *options) as lab:
         lab.load(1, case["model"], precision)
         lab.train(1, case["model"], train_precision(precision))
@@ -91,16 +96,16 @@ def measure_steps(what, case, names, args, options, told=None):
         copied = 0 if what == "ablation-packed" else lab.d.states[1].link_bytes
         copy_ms = round(1e3 * (latency + copied / rate), 4) if copied else 0
         print("      ready to measure after %.1f s" % (time.monotonic() - began), file=sys.stderr)
-        for name in names:
+        for name, step in zip(names, steps):
             try:
                 if name != names[0]:
-                    go_on(lab, name)
-                called = told or name
-                yield row(what, by(called), case,
+                    go_on(lab, step)
+                yield row(what, by(name), case,
                           sample(lab, name, args.slow_runs if name in SLOW else args.runs),
-                          label=LABEL[called], copy_ms=copy_ms)
+                          label=LABEL[name], copy_ms=copy_ms, link_bytes=copied,
+                          image_bytes=lab.image_bytes(1))
             except (AssertionError, OSError, EOFError) as e:
-                yield failed(what, by(told or name), case, e)
+                yield failed(what, by(name), case, e)
         lab.cancel(1)
     print("      %.1f s" % (time.monotonic() - began), file=sys.stderr)
 
@@ -110,11 +115,12 @@ def name_of(case, args):
 
 
 def chart(folder, case, rows, args):
+    copy_ms = [svg.number(ms) for ms in dict.fromkeys(r["copy_ms"] for r in rows)]
     svg.bars(os.path.join(folder, "ablations-%s.svg" % name_of(case, args)),
              "A request takes the device from training: %s, %s, batch %d%s" % (
                  case["model"], case["precision"], case["batch"], TRY),
              "From RUN at the executor to the result; nothing of the model is on the device. Copy "
-             "of the weights alone: %s ms." % svg.number(rows[0]["copy_ms"]),
+             "of the weights alone: %s ms." % ", not packed ".join(copy_ms),
              "ms", [(r["label"], statistics.median(r["samples"])) for r in rows])
 
 
@@ -135,7 +141,8 @@ def main():
     p.add_argument("--slow-runs", type=int, default=3, help="of those that take long")
     p.add_argument("--svg", metavar="DIR", help="folder for charts and the table")
     args = p.parse_args()
-    names = [n for n in LABEL if n == "none" or not args.only or n in args.only]
+    only = set(args.only or LABEL) | {"none"}  # each beside what it is compared with
+    names = [n for n in LABEL if n in only or n == "unpacked" and only & PLAIN.keys()]
     if args.batch != BATCH or set(args.only or ()) - set(LABEL):
         p.error("--only takes %s; the batch is %d" % (", ".join(LABEL), BATCH))
     columns = {}

@@ -3,6 +3,7 @@ import math
 from xml.sax.saxutils import escape
 
 WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 760, 190, 80, 58, 20, 8
+LETTER = 6.5  # px of a label, on average
 FIRST, OTHER, INK, FAINT = "#1f6feb", "#9aa4b2", "#1b1f24", "#d8dee4"
 
 
@@ -43,9 +44,10 @@ def bars(path, title, note, unit, rows):
     low = 10.0 ** math.floor(math.log10(min(values) * 0.999))
     high = 10.0 ** math.ceil(math.log10(max(values)))
     bottom = TOP + len(rows) * (BAR + GAP)
+    left = max(LEFT, 20 + LETTER * max(len(label) for label, _ in rows))
 
     def at(v):
-        return LEFT + (WIDTH - LEFT - RIGHT) * math.log10(v / low) / math.log10(high / low)
+        return left + (WIDTH - left - RIGHT) * math.log10(v / low) / math.log10(high / low)
 
     out = begin(bottom + 34, title, note)
     for t in ticks(low, high):
@@ -55,9 +57,9 @@ def bars(path, title, note, unit, rows):
     out.append(text(WIDTH - 12, bottom + 16, unit, "end", 11))
     for i, (label, v) in enumerate(rows):
         y = TOP + i * (BAR + GAP)
-        out.append(text(LEFT - 8, y + 15, label, "end"))
+        out.append(text(left - 8, y + 15, label, "end"))
         out.append('<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>' % (
-            LEFT, y, max(at(v) - LEFT, 1), BAR, OTHER if i else FIRST))
+            left, y, max(at(v) - left, 1), BAR, OTHER if i else FIRST))
         out.append(text(at(v) + 6, y + 15, number(v)))
     end(path, out)
 

@@ -63,6 +63,36 @@ class Ablations(Case):
         self.assertEqual(self.check(d), 0)
         self.assertGreater(int(self.events(d, "switch.send")[-1]["groups"]), 1)
 
+    def go_through(self, d, n):
+        """What the executor copied to the device for a run in each step of a list of n."""
+        got = []
+        for i in range(n):
+            got.append(self.check(d, 2))
+            d.proc.send_signal(signal.SIGHUP)
+            d.wait(lambda: len(self.events(d, "ablation.step")) == i + 1, WAIT_S, "step")
+        return got
+
+    def test_a_list_that_takes_images_as_the_product_does_copies_packed_bytes(self):
+        names = ["none", "fixed-2mb", "per-layer", "one-group", "ipc"]
+        d = self.begin(",".join(names), "--pack-images=on")
+        packed = d.states[1].link_bytes
+        self.assertLess(packed, self.image(d))
+        self.assertEqual(self.go_through(d, len(names)), [packed] * len(names))
+
+    def test_one_step_that_needs_images_as_they_are_has_the_whole_list_copy_them(self):
+        for name in ("no-daemon", "pageable", "one-process", "two-processes", "new-process"):
+            d = self.begin("none," + name, "--pack-images=on")
+            self.assertEqual(d.states[1].link_bytes, self.image(d))
+            self.assertEqual(self.go_through(d, 2), [self.image(d), 0 if name == "no-daemon" else self.image(d)])
+            d.stop()
+
+    def test_from_a_packed_copy_on_the_device_no_step_copies(self):
+        """Nor is there more than one group, whatever the mode: modes need no measuring there."""
+        names = ["none", "per-layer", "ipc"]
+        d = self.begin(",".join(names), "--pack-images=on", "--keep-packed-percent=0", "--copy-gb-per-s=0.05")
+        self.assertEqual(self.go_through(d, len(names)), [0] * len(names))
+        self.assertEqual({e["groups"] for e in self.events(d, "switch.send")[-len(names):]}, {"1"})
+
     def test_ipc_and_pageable_copy_as_ever(self):
         for name in ("ipc", "pageable"):
             d = self.begin(name)

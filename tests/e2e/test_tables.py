@@ -81,12 +81,15 @@ class Tables(Case):
         d.stop()
         return out
 
-    def in_place(self, d, workers=3):
-        """Until all workers can: a run before that has the table copied."""
+    def wait_log(self, d, event, n):
         def count():
             with open(os.path.join(d.dir, "executor.log")) as log:
-                return log.read().count("ev=tables.mapped")
-        d.wait(lambda: count() >= workers, WAIT_S, "mapped tables")
+                return log.read().count("ev=%s " % event)
+        d.wait(lambda: count() >= n, WAIT_S, event)
+
+    def in_place(self, d, workers=3):
+        """Until all workers can: a run before that has the table copied."""
+        self.wait_log(d, "tables.mapped", workers)
 
     def runs(self, d):
         d.rest(1.2)  # metrics are told once a second
@@ -114,6 +117,21 @@ class Tables(Case):
         self.assertEqual((host, device), (1, 2))
         self.assertEqual(d.metrics()[COPIED], d.states[1].image_bytes)  # each byte once
         self.unload(d, 1)
+
+    def test_what_is_measured_of_a_switch_reads_in_place_too(self):
+        want = self.want()
+        steps = ("none", "fixed-2mb", "per-layer", "one-group", "ipc")
+        d = self.driver(ON, "--pack-images=on", "--debug-cold", "--debug-ablation=" + ",".join(steps))
+        self.words(d)
+        self.in_place(d)
+        for i in range(len(steps)):
+            copied = d.metrics().get(COPIED, 0)
+            self.assertEqual(self.answer(d), want)
+            self.assertEqual(d.metrics()[COPIED] - copied, d.states[1].link_bytes)
+            d.proc.send_signal(signal.SIGHUP)
+            self.wait_log(d, "ablation.step", i + 1)
+        self.assertLess(d.states[1].link_bytes, d.states[1].image_bytes - TABLE)  # packed, too
+        self.assertEqual(self.runs(d), (len(steps), 0))
 
     def test_batches_and_bad_indices_in_place(self):
         two = ids(*range(5, 5 + 2 * SEQ))

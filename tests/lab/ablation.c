@@ -55,6 +55,13 @@ static bool is_per_run(enum ablation a)
     return a == ABLATION_TWO_PROCESSES || a == ABLATION_NEW_PROCESS;
 }
 
+/* Its workers copy images themselves, or end with what they have unpacked and mapped, or it takes
+ * images out of page-locked memory. */
+static bool needs_plain_images(enum ablation a)
+{
+    return a != ABLATION_NONE && a != ABLATION_IPC;
+}
+
 static void lock_images(struct exec *x, bool lock)
 {
     for (struct model *m = store_next(x->store, NULL); m; m = store_next(x->store, m)) {
@@ -274,11 +281,16 @@ static bool locks_images(void *arg)
     return l->now != ABLATION_PAGEABLE;
 }
 
+/* As in a release: packed, with tables that are read in place. An image is made once, for all steps
+ * of the list. */
 static bool maps_images(void *arg)
 {
     const struct lab *l = arg;
+    size_t i = 0;
 
-    return l->now == ABLATION_NONE && l->n_steps == 1;
+    while (i < l->n_steps && !needs_plain_images(l->steps[i].what))
+        i++;
+    return i == l->n_steps;
 }
 
 static bool has_memory(void *arg)

@@ -23,6 +23,9 @@
  * In the last two, training stops before the process begins, and the weights are copied meanwhile.
  * Workers from before serve one run each: warm up with as many runs as there are workers. Load one
  * model, and run it with its largest batch.
+ *
+ * Images are packed and tables read in place, as in a release, if a list has only none, ipc and
+ * modes. Any other name has all of its list take images as they are: compare it with "none" there.
  */
 #ifndef SH_EXECUTOR_LAB_LAB_H
 #define SH_EXECUTOR_LAB_LAB_H
