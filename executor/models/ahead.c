@@ -62,7 +62,7 @@ static void stop_coming(struct model *m)
     count_ahead(m, model_link_bytes(m, m->at.resident) - gone, "brought");
     count_ahead(m, gone, "given_up");
     tx_image_fini(&m->tx);
-    model_unpin(m);
+    model__unpin_part(m);
     tables__end(m, false);
     if (!is_whole) {
         residency_forget(space_residency(store__env(m->store)->space), m->res,

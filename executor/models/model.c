@@ -339,15 +339,26 @@ static void forget_lost_image(struct model *m)
     packed__forget(m);
 }
 
-void model_unpin(struct model *m)
+static bool loses_last_pin(struct model *m)
 {
     struct residency *res = residency_of(m);
 
     residency_unpin(res, m->res);
     forget_lost_image(m);
-    if (HOOK_ASK(store__env(m->store)->hooks, drops_idle, false) &&
-        residency_pins(res, m->res) == 0)
-        residency_truncate(res, m->res, 0);
+    return HOOK_ASK(store__env(m->store)->hooks, drops_idle, false) &&
+           residency_pins(res, m->res) == 0;
+}
+
+void model_unpin(struct model *m)
+{
+    if (loses_last_pin(m))
+        residency_truncate(residency_of(m), m->res, 0);
+}
+
+void model__unpin_part(struct model *m)
+{
+    if (loses_last_pin(m))
+        residency_forget(residency_of(m), m->res, 0);
 }
 
 void model__arrived(void *arg)

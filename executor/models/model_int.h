@@ -155,6 +155,8 @@ int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hi
                  struct sh_err *err);
 /* As model_bring_ahead(), but the scheduler is not told. */
 void model__bring(struct model *m, bool may_evict_stale);
+/* As model_unpin(), where not all has come: what lies in its place may be what others left. */
+void model__unpin_part(struct model *m);
 void model__arrived(void *m); /* all of it is there: a tx_done_fn */
 /* Copies of it are under way, and no more come. */
 void model__break(struct model *m);

@@ -21,7 +21,7 @@ static struct world {
     double backlog_ns;
     tx_done_fn *on_mark; /* the mark behind the last group */
     void *mark_of;
-    unsigned n_told, n_arrived, n_broken, n_forced, n_cleared, n_pins, n_tables_lost;
+    unsigned n_told, n_arrived, n_broken, n_forced, n_cleared, n_pins, n_parts, n_tables_lost;
     uint32_t kept_blocks;
     double brought, given_up;
 } w;
@@ -106,6 +106,12 @@ void model_unpin(struct model *m)
 {
     (void)m;
     w.n_pins--;
+}
+
+void model__unpin_part(struct model *m)
+{
+    model_unpin(m);
+    w.n_parts++;
 }
 
 const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns)
@@ -366,6 +372,7 @@ static void it_gives_way_at_the_next_group(void **state)
         assert_int_equal(m->apart.at, APART_NONE);
         assert_false(tx_image_busy(&m->tx));
         assert_int_equal(w.kept_blocks, 5); /* the one that was there, and two groups */
+        assert_int_equal(w.n_parts, 1);     /* in the rest is what others have left */
         assert_int_equal(w.brought, 4u * DEV_BLOCK);
         assert_int_equal(w.given_up, 3u * DEV_BLOCK);
         assert_int_equal(w.n_arrived + w.n_broken, 0);
