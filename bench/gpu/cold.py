@@ -6,11 +6,12 @@ takes (bytes over the link's measured rate) and what the model takes when it is 
 else runs. The same with weights that are not packed, and of a model with large tables with tables that
 are copied and not read in place (cold-tables-copied), which must give the same bits, and with a packed
 copy of them on the device (from-packed), which needs no link: beside a ready run of the same model.
+--uint8: also of a model of pictures that takes bytes (cold-uint8), a quarter of the inputs.
 --timeline prints the events of one switch.
 """
 import sys
 
-from lab import Lab, print_timeline, timelines, train_precision, trainee
+from lab import IMAGE, Lab, print_timeline, timelines, train_precision, trainee
 import part
 from part import DEVICE
 from rows import row
@@ -25,10 +26,10 @@ OPTIONS = {"cold": ["--pack-images=auto", IN_PLACE],
 TABLES = ("bert-base", "bert-large", "distilbert")  # have large ones
 
 
-def measure(case, runs, log, what="cold"):
+def measure(case, runs, log, what="cold", form="inference"):
     model, precision = case["model"], case["precision"]
     with Lab("--debug-cold", *OPTIONS[what], log=log) as lab:
-        lab.load(1, model, precision)
+        lab.load(1, model, precision, form=form)
         for _ in range(5):
             lab.run(1)
         alone = [lab.run(1)["total_ms"] for _ in range(runs)]
@@ -40,6 +41,8 @@ def measure(case, runs, log, what="cold"):
         copy_ms = 1e3 * (latency + link_bytes / rate)
         out = lab.answer(1)
         lab.d.rest(0.2)
+        if form == "bytes":
+            what += "-uint8"
         return out, [
             row(what, "shunt", case, [g["total_ms"] for g in got], copy_ms=round(copy_ms, 4),
                 copy_measured_ms=[round(g["copy_ms"], 4) for g in got],
@@ -54,6 +57,7 @@ def main():
     p = part.options(__doc__, runs=60)
     p.add_argument("--timeline", action="store_true",
                    help="print the events of the last switch; logging them costs a little")
+    p.add_argument("--uint8", action="store_true", help="also with pictures that come as bytes")
     args = p.parse_args()
 
     def one(case):
@@ -66,6 +70,8 @@ def main():
             same, more = measure(case, args.runs, log, what)
             rows[0]["same_bits"] = rows[0].get("same_bits", True) and out == same
             rows += more
+        if args.uint8 and case["model"] in IMAGE:
+            rows += measure(case, args.runs, log, form="bytes")[1]
         return rows
     return part.collect(args, "cold", "shunt", one)
 

@@ -6,6 +6,7 @@ executor keeps which kernels measured fastest. A model that shunt-zoo has not is
 has left in that folder.
 """
 import functools
+import json
 import math
 import os
 import re
@@ -21,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
 from exec_driver import BIN, Driver, read_st, st_bytes  # noqa: E402
+from onnx_bytes import message  # noqa: E402
 from part import DEVICE  # noqa: E402
 
 FOLDER = os.environ.get("SHUNT_BENCH_DIR", "/tmp/shunt-bench")
@@ -30,6 +32,8 @@ CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2,
            "resnet18": 1000, "resnet50": 1000, "digits-cnn": 10}
 IMAGE = {"resnet152": (3, 224, 224), "inception-v3": (3, 299, 299), "resnet18": (3, 224, 224),
          "resnet50": (3, 224, 224), "digits-cnn": (1, 8, 8)}
+METADATA = 14  # field of ModelProto
+MEAN, STD = 0.45, 0.225  # of pictures, all channels
 TOKENS, VOCABULARY = 128, 30000
 ADAMW = {"name": "adamw", "lr": 1e-5}
 OPTIMIZER = {"bert-base": ADAMW, "bert-large": ADAMW, "distilbert": ADAMW, "lstm": ADAMW}
@@ -64,6 +68,14 @@ def tensors(model, n, seed=0):
 def inputs(model, n):
     """Bytes of each input."""
     return [np.ascontiguousarray(a).tobytes() for a in tensors(model, n).values()]
+
+
+def pictures(model, n):
+    """n of bytes, height and width first, and what a client makes of them."""
+    channels, height, width = IMAGE[model]
+    x = np.random.default_rng(2).integers(0, 256, (n, height, width, channels), np.uint8)
+    floats = (x.astype(np.float32) / np.float32(255) - np.float32(MEAN)) / np.float32(STD)
+    return {"x": x}, {"x": np.ascontiguousarray(floats.transpose(0, 3, 1, 2))}
 
 
 def write_st(path, arrays):
@@ -102,6 +114,16 @@ def onnx(model, form="inference", seed=1):
     return made(name, lambda path: subprocess.run(
         [os.path.join(BIN, "shunt-zoo"), model, "--form", form, "--seed", str(seed), "--out", path],
         check=True, stdout=subprocess.DEVNULL))
+
+
+def of_bytes(model):
+    """Path of the model's file that declares that its input is bytes."""
+    def write(path):
+        shutil.copyfile(onnx(model), path)
+        with open(path, "ab") as f:
+            f.write(message((METADATA, message(
+                (1, "shunt.preprocess"), (2, json.dumps({"x": {"mean": MEAN, "std": STD}}))))))
+    return made(model + "-bytes.onnx", write)
 
 
 def dataset(model):
@@ -174,15 +196,17 @@ class Lab:
             self.d.close()
 
     def package(self, model, form="inference"):
-        """Its folder, and what shunt-import says of it."""
+        """Its folder, and what shunt-import says of it. form: "bytes": its input is."""
         if (model, form) not in self.packages:
-            self.packages[model, form] = self.d.package(onnx(model, form))
+            self.packages[model, form] = self.d.package(
+                of_bytes(model) if form == "bytes" else onnx(model, form))
         return self.packages[model, form]
 
-    def load(self, version, model, precision, batch=BATCH, wait=True):
-        package, meta = self.package(model)
+    def load(self, version, model, precision, batch=BATCH, wait=True, form="inference"):
+        package, meta = self.package(model, form)
         sizes = [BYTES[o["datatype"]] * batch * math.prod(o["shape"][1:]) for o in meta["outputs"]]
-        self.models[version] = (inputs(model, batch), sizes, batch)
+        sent = [pictures(model, batch)[0]["x"].tobytes()] if form == "bytes" else inputs(model, batch)
+        self.models[version] = (sent, sizes, batch)
         self.d.load(version, package, max_batch=batch, tenant="bench", model="m%d" % version,
                     precision=precision, wait=wait)
 

@@ -22,15 +22,12 @@ import time
 import numpy as np
 
 from lab import (CLASSES, DEVICE, IMAGE, OPTIMIZER, POOL, SGD, TRAIN_BATCH, dataset, keep_tune,
-                 lend_tune, onnx, tensors, train_precision)
-from onnx_bytes import message
+                 lend_tune, of_bytes, onnx, pictures, tensors, train_precision)
 from system import BIN, LAB, System
 import part
 from rows import p99, row
 
 DATATYPE = {"float32": "FP32", "int64": "INT64", "uint8": "UINT8"}
-METADATA = 14  # field of ModelProto
-MEAN, STD = 0.45, 0.225  # of all channels
 PIECES, PIECE_S = 10, 0.02
 AT_ONCE = 8 << 10  # bytes: before a body so small has come, the scheduler is told nothing
 LIBRARY_EVERY = 4
@@ -90,21 +87,6 @@ def train(s, key, model, case):
 
 
 # ---------------------------------------------------------------- the client
-
-def pictures(model, batch):
-    """Bytes, height and width first, and what a client makes of them."""
-    channels, height, width = IMAGE[model]
-    x = np.random.default_rng(2).integers(0, 256, (batch, height, width, channels), np.uint8)
-    floats = (x.astype(np.float32) / np.float32(255) - np.float32(MEAN)) / np.float32(STD)
-    return {"x": x}, {"x": np.ascontiguousarray(floats.transpose(0, 3, 1, 2))}
-
-
-def of_bytes(model):
-    """The model's file, which declares that its input is bytes."""
-    with open(onnx(model), "rb") as f:
-        return f.read() + message((METADATA, message(
-            (1, "shunt.preprocess"), (2, json.dumps({"x": {"mean": MEAN, "std": STD}})))))
-
 
 def binary(key, model, batch, arrays=None):
     """Headers and body of a request with binary tensors."""
@@ -237,7 +219,8 @@ def answers(request):
 
 def as_bytes(of, model, s, key, args):
     """The same model asked with bytes and, for what is right, with the floats that they stand for."""
-    s.push(key, model + "-bytes", of_bytes(model), max_batch=of["batch"], precision=of["precision"])
+    with open(of_bytes(model), "rb") as f:
+        s.push(key, model + "-bytes", f.read(), max_batch=of["batch"], precision=of["precision"])
     x, floats = pictures(model, args.batch)
     request = Request(s.port, key, model, args.batch, model + "-bytes", x)
     other = Request(s.port, key, model, args.batch, arrays=floats)
