@@ -169,11 +169,42 @@ static void damage_is_found(void **state)
     drop(&w);
 }
 
+/* Each byte of a head, and of an entry: they say where to read and to write. */
+static void damage_to_what_says_where_things_are_is_found(void **state)
+{
+    struct world w;
+    size_t at;
+
+    (void)state;
+    make(&w);
+    at = SH_ALIGN_UP(w.bytes, DEV_BLOCK);
+    assert_ok(dev_upload(t_dev(), at, w.packed, w.link_bytes, NULL));
+    for (uint32_t i = 0; i < N_LAYERS; i += 50)
+        for (size_t k = 0; k < sizeof(struct pack_head) + 2 * sizeof(struct pack_block); k++) {
+            const size_t off = (size_t)layer_begin(w.link_ends, i) + k;
+            const unsigned char bad = w.packed[off] ^ (unsigned char)(1u << draw() % 8);
+            int rc;
+
+            assert_ok(dev_upload(t_dev(), at + off, &bad, 1, NULL));
+            rc = unpack_all(&w, at, i, i + 1);
+            if (!rc)
+                rc = dev_sync(t_dev(), NULL);
+            if (rc != SH_E_IO)
+                fail_msg("layer %u, byte %zu: %d", i, k, rc);
+            assert_true(dev_take_damage(t_dev()));
+            assert_ok(dev_upload(t_dev(), at + off, &w.packed[off], 1, NULL));
+        }
+    assert_ok(unpack_all(&w, at, 0, N_LAYERS));
+    same(&w);
+    drop(&w);
+}
+
 static void what_overlaps_itself_is_refused(void **state)
 {
     const struct dev_packed bad[] = {{.at = 0, .packed_bytes = 256, .to = 0, .bytes = 512},
                                      {.at = 64, .packed_bytes = 256, .to = 512, .bytes = 512},
                                      {.at = 0, .packed_bytes = 256, .to = 300, .bytes = 512},
+                                     {.at = 0, .packed_bytes = 200, .to = 512, .bytes = 512},
                                      {.at = SIZE_MAX - 127, .packed_bytes = 256, .bytes = 512}};
 
     (void)state;
@@ -188,6 +219,7 @@ int main(void)
         cmocka_unit_test(it_unpacks_as_the_processor_does),
         cmocka_unit_test(it_unpacks_towards_the_beginning),
         cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(damage_to_what_says_where_things_are_is_found),
         cmocka_unit_test(what_overlaps_itself_is_refused),
     };
 

@@ -331,7 +331,7 @@ static int cuda_unpack(struct dev *base, const struct dev_packed *layers, size_t
                                                       .packed_bytes = layers[i].packed_bytes,
                                                       .to = d->arena + layers[i].to,
                                                       .bytes = layers[i].bytes};
-        k_unpack(d->stream, &u, d->damaged, d->n_sms);
+        k_unpack(d->stream, &u, d->damaged);
     }
     return cuda__check(cudaGetLastError(), "enqueue the unpacking of weights", err);
 }
