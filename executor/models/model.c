@@ -183,14 +183,14 @@ static int take_image(struct model *m, const struct msg_wk_model_done *d, int *f
                       struct sh_err *err)
 {
     const struct store_env *env = store__env(m->store);
-    int fd, rc;
+    int rc = SH_OK;
 
     if (n_fds == 0 && d->was_kept && m->kept_fd >= 0)
         return sh_shm_map_file(m->kept_fd, d->image_at, (size_t)m->link_bytes, &m->image, err);
     if (n_fds != 1)
         return SH_FAIL(err, SH_E_PROTO, "a built model came without its image");
-    fd = fds[0];
-    rc = sh_shm_map(fd, (size_t)SH_MAX(m->link_bytes, (uint64_t)1), false, &m->image, err);
+    if (!m->image.base)
+        rc = sh_shm_map(fds[0], (size_t)SH_MAX(m->link_bytes, (uint64_t)1), false, &m->image, err);
     if (rc)
         return rc;
     fds[0] = -1;

@@ -73,9 +73,22 @@ struct host_quotas *store__host_quotas(struct store *s);
 /* Time of a slow load for each byte of weights, as far as known. */
 double *store__ns_per_byte(struct store *s);
 double *store__disk_ns_per_byte(struct store *s); /* of tier.h, as measured */
-int64_t *store__last_told(struct store *s); /* of whose place store_second() told last; 0: none */
-uint64_t *store__n_evicted_told(struct store *s); /* space_n_evicted() when last told */
-int64_t *store__renewed_ns(struct store *s);      /* when keep.h last restarted a worker */
+struct store_told {                               /* pin.c: of the places of images */
+    int64_t last;       /* handle of the version of which store_second() told last; 0: none */
+    uint64_t n_evicted; /* of space_n_evicted(): the scheduler has heard of them */
+};
+struct store_told *store__told(struct store *s);
+struct arrival;
+struct store_arrivals {    /* arrival.c */
+    struct arrival *first; /* OWNED: the pages of this one are being locked */
+    struct sh_timer *timer;
+};
+struct store_arrivals *store__arrivals(struct store *s);
+/* A worker is through with a model. If it comes with the image of one that is BUILDING this may be
+ * in m->image already, with fds[0]. */
+void store__take_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
+                      int *fds, size_t n_fds);
+int64_t *store__renewed_ns(struct store *s); /* when keep.h last restarted a worker */
 /* served.c: after any change of what workers have. Who sends runs hears of it. */
 void served__note(struct model *m);
 void served__note_all(struct store *s);

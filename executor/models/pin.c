@@ -165,7 +165,7 @@ static void tell_loading(struct store *s)
 /* From the one behind the last that was told: each has its turn. */
 static void tell_places(struct store *s)
 {
-    int64_t *last = store__last_told(s);
+    int64_t *last = &store__told(s)->last;
     const struct model *const from = store_find(s, *last);
     struct model *m = NULL;
     uint32_t n = 0;
@@ -210,7 +210,7 @@ void store_tell_place(struct model *m)
 void store_tell_evicted(struct store *s)
 {
     const uint64_t n = space_n_evicted(store__env(s)->space);
-    uint64_t *n_told = store__n_evicted_told(s);
+    uint64_t *n_told = &store__told(s)->n_evicted;
     uint32_t told = 0;
 
     if (n == *n_told)

@@ -9,6 +9,7 @@
 #include "common/spawn.h"
 #include "common/units.h"
 #include "executor/files/folder.h"
+#include "executor/models/arrival.h"
 #include "executor/models/fetch.h"
 #include "executor/models/host.h"
 #include "executor/models/keep.h"
@@ -46,8 +47,8 @@ struct store {
     struct store_share share;
     int64_t loaded_ns; /* when a worker that serves was through with a model, last */
     int64_t renewed_ns;
-    int64_t last_told;       /* handle of the version whose place store_second() told last */
-    uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
+    struct store_told told;
+    struct store_arrivals arrivals;
 };
 
 int store_new(const struct store_env *env, const struct store_users *users, struct store **out,
@@ -79,14 +80,14 @@ struct host_quotas *store__host_quotas(struct store *s)
     return &s->host;
 }
 
-uint64_t *store__n_evicted_told(struct store *s)
+struct store_told *store__told(struct store *s)
 {
-    return &s->n_evicted_told;
+    return &s->told;
 }
 
-int64_t *store__last_told(struct store *s)
+struct store_arrivals *store__arrivals(struct store *s)
 {
-    return &s->last_told;
+    return &s->arrivals;
 }
 
 int64_t *store__renewed_ns(struct store *s)
@@ -138,6 +139,7 @@ void store_free(struct store *s)
 {
     if (!s)
         return;
+    arrival__stop(s);
     share__stop(s);
     free_all(&s->shapes.first);
     free_all(&s->models);
@@ -726,8 +728,8 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
         keep_made(m, w, d, m->image.fd);
 }
 
-void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
-                         int *fds, size_t n_fds)
+void store__take_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
+                      int *fds, size_t n_fds)
 {
     struct model *m = store_find(s, d->handle);
     const bool had = worker_has_model(w, d->handle);
@@ -787,6 +789,7 @@ void store_on_worker_dead(struct store *s, int64_t preparing)
     struct model *m = preparing ? store_find(s, preparing) : NULL;
     struct sh_err err = {0};
 
+    arrival__lose(s, preparing);
     served__note_all(s);
     /* A kill from outside looks the same as one for lack of memory, so every death counts. */
     if (!m || ++m->n_crashes < MODEL_MAX_CRASHES)

@@ -24,7 +24,8 @@ static struct {
     struct residency *res;
     struct msg_model_place said; /* the last one */
     unsigned n_said, n_sent, n_yields, n_looks;
-    uint64_t n_evicted, n_told;
+    uint64_t n_evicted;
+    struct store_told told;
     bool is_idle, is_apart, has_no_room;
     uint64_t resident;
     int64_t unpack_ns;
@@ -70,14 +71,6 @@ struct model *store_find(struct store *s, int64_t handle)
     return handle == T.m.handle ? &T.m : NULL;
 }
 
-int64_t *store__last_told(struct store *s)
-{
-    static int64_t none;
-
-    (void)s;
-    return &none;
-}
-
 uint64_t share__shared(const struct model *m)
 {
     (void)m;
@@ -89,10 +82,10 @@ uint64_t share__bytes(const struct model *m)
     return m->image.bytes;
 }
 
-uint64_t *store__n_evicted_told(struct store *s)
+struct store_told *store__told(struct store *s)
 {
     (void)s;
-    return &T.n_told;
+    return &T.told;
 }
 
 uint64_t space_n_evicted(const struct space *s)

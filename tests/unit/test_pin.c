@@ -22,8 +22,7 @@ static struct world {
     struct model m[N];
     uint64_t part[N], shared[N], program[N];
     unsigned n_told[N];
-    int64_t last;
-    uint64_t n_evicted;
+    struct store_told told;
 } w;
 
 static const struct store_env env = {.executor = "x"};
@@ -48,16 +47,10 @@ const struct store_users *store__users(const struct store *s)
     return &users;
 }
 
-int64_t *store__last_told(struct store *s)
+struct store_told *store__told(struct store *s)
 {
     (void)s;
-    return &w.last;
-}
-
-uint64_t *store__n_evicted_told(struct store *s)
-{
-    (void)s;
-    return &w.n_evicted;
+    return &w.told;
 }
 
 struct model *store_next(struct store *s, const struct model *m)
@@ -141,7 +134,7 @@ int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err)
 static int set_up(void **state)
 {
     (void)state;
-    w = (struct world){.last = 0};
+    w = (struct world){.told.last = 0};
     for (size_t i = 0; i < N; i++) {
         w.m[i] = (struct model){.handle = (int64_t)i + 1, .phase = MODEL_READY};
         w.part[i] = PART;
@@ -178,9 +171,9 @@ static void who_was_told_last_may_go(void **state)
 {
     (void)state;
     store_second(NULL);
-    assert_true(w.last > 0);
-    w.m[w.last - 1].handle = 0;
-    w.n_told[w.last - 1] = 0;
+    assert_true(w.told.last > 0);
+    w.m[w.told.last - 1].handle = 0;
+    w.n_told[w.told.last - 1] = 0;
     for (int s = 0; s < 4; s++)
         store_second(NULL);
     assert_int_equal(told(1), N - 1);

@@ -1,0 +1,153 @@
+/* arrival.c - see arrival.h. */
+#include "executor/models/arrival.h"
+
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/wire.h"
+#include "executor/models/model_int.h"
+#include "executor/models/packed.h"
+#include "runtime/device/lock.h"
+
+#include <stdlib.h>
+
+struct arrival {
+    struct arrival *next;
+    struct worker *w; /* BORROWED: it is alive */
+    int64_t handle;
+    struct sh_buf message;
+    struct sh_shm image;
+    size_t locked; /* so many bytes of it */
+};
+
+static void free_arrival(struct store *s, struct arrival *a)
+{
+    while (a->locked)
+        dev_mem_host_unlock_last(store__env(s)->mem, a->image.base, &a->locked);
+    sh_shm_fini(&a->image);
+    sh_buf_fini(&a->message);
+    free(a);
+}
+
+/* A small one takes no longer than a piece. */
+static bool is_to_be_held(struct store *s, const struct worker *w,
+                          const struct msg_wk_model_done *d, size_t n_fds)
+{
+    const struct store_env *env = store__env(s);
+    const struct model *m = store_find(s, d->handle);
+
+    return m && m->base == m && m->phase == MODEL_BUILDING && w->preparing == d->handle && !d->rc &&
+           n_fds == 1 && packed__stored(m, d) > DEV_LOCK_PIECE && dev_mem_is_queued(env->mem) &&
+           HOOK_ASK(env->hooks, locks_images, true);
+}
+
+static struct arrival *new_arrival(struct store *s, struct worker *w,
+                                   const struct msg_wk_model_done *d, int *fd)
+{
+    struct arrival *a = calloc(1, sizeof(*a));
+    const struct sh_msg m = {.type = MSG_WK_MODEL_DONE, .u.wk_model_done = *d};
+
+    if (!a)
+        return NULL;
+    *a = (struct arrival){.w = w, .handle = d->handle, .image.fd = -1};
+    sh_buf_init(&a->message, SH_WIRE_MAX_FRAME);
+    if (sh_msg_encode(&m, &a->message, NULL) ||
+        sh_shm_map(*fd, (size_t)packed__stored(store_find(s, d->handle), d), false, &a->image,
+                   NULL)) {
+        free_arrival(s, a);
+        return NULL;
+    }
+    *fd = -1;
+    return a;
+}
+
+/* The model stays while its worker compiles. What could not be locked is tried once more there, and
+ * fails the load. */
+static void take_arrival(struct store *s, struct arrival *a)
+{
+    struct model *m = store_find(s, a->handle);
+    struct sh_msg msg;
+    struct sh_err err = {0};
+    int fd = a->image.fd;
+
+    if (!m || sh_msg_decode(MSG_WK_MODEL_DONE, a->message.data, a->message.len, &msg, &err)) {
+        sh_log_err(SH_LOG_ERROR, "model.arrival", &err);
+        return; /* the worker is ended as one that hangs */
+    }
+    m->image = a->image;
+    m->locked = a->locked;
+    a->image = (struct sh_shm){.fd = -1};
+    a->locked = 0;
+    store__take_done(s, a->w, &msg.u.wk_model_done, &fd, 1);
+    if (!m->has_image)
+        model__drop_tables(m);
+}
+
+static void on_timer(struct sh_loop *l, void *arg)
+{
+    struct store *s = arg;
+    struct store_arrivals *all = store__arrivals(s);
+    struct arrival *a = all->first;
+    const int64_t from = sh_clock_ns();
+
+    (void)l;
+    if (!a)
+        return;
+    if (dev_mem_host_lock_next(store__env(s)->mem, a->image.base, a->image.bytes, &a->locked,
+                               NULL) ||
+        a->locked == a->image.bytes) {
+        all->first = a->next;
+        take_arrival(s, a);
+        free_arrival(s, a);
+    }
+    sh_timer_set(all->timer, all->first ? sh_clock_ns() - from : -1);
+}
+
+static bool hold_image(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
+                       int *fd)
+{
+    struct store_arrivals *all = store__arrivals(s);
+    struct arrival **end = &all->first, *a;
+
+    if (!all->timer && sh_timer_add(store__env(s)->loop, -1, 0, on_timer, s, &all->timer, NULL))
+        return false;
+    a = new_arrival(s, w, d, fd);
+    if (!a)
+        return false;
+    while (*end)
+        end = &(*end)->next;
+    *end = a;
+    if (a == all->first)
+        sh_timer_set(all->timer, 0);
+    return true;
+}
+
+/* Who cannot be held is locked at once. */
+void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
+                         int *fds, size_t n_fds)
+{
+    if (!is_to_be_held(s, w, d, n_fds) || !hold_image(s, w, d, &fds[0]))
+        store__take_done(s, w, d, fds, n_fds);
+}
+
+void arrival__lose(struct store *s, int64_t handle)
+{
+    struct arrival **p = &store__arrivals(s)->first, *a;
+
+    while (*p && (*p)->handle != handle)
+        p = &(*p)->next;
+    a = *p;
+    if (!a)
+        return;
+    *p = a->next;
+    free_arrival(s, a);
+}
+
+void arrival__stop(struct store *s)
+{
+    struct store_arrivals *all = store__arrivals(s);
+
+    while (all->first)
+        arrival__lose(s, all->first->handle);
+    sh_timer_del(all->timer);
+}
