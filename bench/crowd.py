@@ -111,7 +111,8 @@ def main():
     nets = [models.dense(*SIZES[i % len(SIZES)]) for i in range(args.models)]
     pool = int(sum(map(len, nets)) / args.over / MIB)
     print("%d models, %.0f MB of images, a pool of %d MiB" % (args.models, sum(map(len, nets)) / 1e6, pool))
-    with System("--workers=3", "--pool-bytes=%dM" % pool, "--threads=1", COPY_GB_PER_S=str(args.copy_gb_per_s)) as s:
+    with System("--workers=3", "--pool-bytes=%dM" % pool, "--threads=1", COPY_GB_PER_S=str(args.copy_gb_per_s),
+                SHARE_IMAGES="false") as s:  # nets of one size have the same weights
         key = s.tenant("bench")
         for i, net in enumerate(nets):
             s.push(key, "m%d" % i, net, max_batch=4)

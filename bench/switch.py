@@ -61,7 +61,9 @@ class Way:
         self.sample_bytes = SAMPLE_BYTES.get(args.model, 3 * 224 * 224 * 4)
         self.d = Driver("--debug-switch-mode=" + name, "--pool-bytes=%d" % pool, "--workers=2",
                         "--threads=%d" % args.threads, "--copy-gb-per-s=%g" % args.gb_per_s,
-                        "--free-low-percent=0", "--free-high-percent=0", *options).start()
+                        "--free-low-percent=0", "--free-high-percent=0",
+                        "--share-images=false",  # its versions stand for models that have nothing in common
+                        *options).start()
         try:
             self.load(onnx)
         except BaseException:

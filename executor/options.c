@@ -63,7 +63,7 @@ static const struct sh_conf_opt OPTIONS[] = {
         struct exec_conf, tables_in_place, "tables-in-place", "auto", 0,
         "read the rows of large embedding tables in host memory when a run does not find the table "
         "on the device: on, off, or auto = where that takes less than half of its copy (cuda)"),
-    SH_OPT_BOOL(struct exec_conf, share_images, "share-images", false, 0,
+    SH_OPT_BOOL(struct exec_conf, share_images, "share-images", true, 0,
                 "hold what images of one tenant have in common, such as versions of which only the "
                 "head differs, once in host memory"),
     SH_OPT_INT(struct exec_conf, model_shapes, "model-shapes", 64, 1, 256, 0,

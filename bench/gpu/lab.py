@@ -162,6 +162,7 @@ class Lab:
         the file self.fault (runtime/device/cuda/cuda_fault.c)."""
         os.makedirs(FOLDER, exist_ok=True)
         self.d = Driver("--device=" + DEVICE, "--pool-bytes=" + pool, "--log-level=" + log,
+                        "--share-images=false",  # versions stand for models that have nothing in common
                         "--deterministic" if deterministic else "--no-deterministic", *options)
         self.tune = lend_tune(self.d.dir, "e0")
         if fault:

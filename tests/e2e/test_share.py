@@ -232,8 +232,10 @@ class Share(Case):
             self.shares(d, head * (BODY // CHUNK))
         self.version(d, 9, 0, tenant="u")
         d.rest(1)
-        for pid in d.worker_pids():
+        killed = set(d.worker_pids())
+        for pid in killed:
             os.kill(pid, signal.SIGKILL)
+        d.wait(lambda: not killed & set(d.worker_pids()), WAIT_S, "the death of workers")
         for head in heads:
             self.assertEqual(self.answer(d, 1 + head), want[head])
         self.assertEqual(self.answer(d, 9, tenant="u"), want[0])
