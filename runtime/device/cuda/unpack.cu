@@ -4,7 +4,8 @@
 // on. Each warp has one: which one, the host says, by how many the layer has at most (slots_of), so
 // nobody waits for what heads say. A warp looks at its entry and its layer's head at once, and then
 // copies all that belongs to the block into shared memory at once: two times it waits for memory.
-// The code is in rolled loops, since it is often not in the device's caches when it is launched.
+// What comes then is straight code: with a warp or two on each scheduler nothing else hides that
+// an instruction waits for another. Numbers that it gets wrong come one by one behind it.
 //
 // Each word is read once, goes into the sum and into numbers. So a block whose sum is not right has
 // been written when that is found; but what its entry says is not believed where it would lead out
@@ -14,7 +15,7 @@
 #include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
 
-#define WARPS 4
+#define WARPS 2
 #define ALL 0xffffffffu
 #define HEAD_WORDS 15u // before its sum
 #define ENTRY_WORDS 7u
@@ -39,7 +40,7 @@ __device__ __forceinline__ uint32_t bits_at(const uint32_t (&w)[N], uint32_t bit
 // GROUP: words that eight numbers of a lane take. word: word k of eight numbers as they are stored;
 // e: the exponents of four in its bytes, number i in byte i % 4.
 struct form_f32 {
-    static constexpr uint32_t WIDE = 4, M_BITS = 23, GROUP = 6;
+    static constexpr uint32_t WIDE = 4, M_BITS = 23, ZEROES = 0, GROUP = 6;
     static __device__ __forceinline__ uint32_t word(const uint32_t (&w)[GROUP], uint32_t k,
                                                     uint32_t e)
     {
@@ -51,7 +52,7 @@ struct form_f32 {
     }
 };
 struct form_tf32 {
-    static constexpr uint32_t WIDE = 4, M_BITS = 10, GROUP = 3;
+    static constexpr uint32_t WIDE = 4, M_BITS = 10, ZEROES = 13, GROUP = 3;
     static __device__ __forceinline__ uint32_t word(const uint32_t (&w)[GROUP], uint32_t k,
                                                     uint32_t e)
     {
@@ -62,7 +63,7 @@ struct form_tf32 {
     }
 };
 struct form_f16 {
-    static constexpr uint32_t WIDE = 2, M_BITS = 10, GROUP = 3;
+    static constexpr uint32_t WIDE = 2, M_BITS = 10, ZEROES = 0, GROUP = 3;
     static __device__ __forceinline__ uint32_t word(const uint32_t (&w)[GROUP], uint32_t k,
                                                     uint32_t e)
     {
@@ -73,7 +74,7 @@ struct form_f16 {
     }
 };
 struct form_bf16 {
-    static constexpr uint32_t WIDE = 2, M_BITS = 7, GROUP = 2;
+    static constexpr uint32_t WIDE = 2, M_BITS = 7, ZEROES = 0, GROUP = 2;
     static __device__ __forceinline__ uint32_t word(const uint32_t (&w)[GROUP], uint32_t k,
                                                     uint32_t e)
     {
@@ -100,7 +101,7 @@ struct alignas(PIECE) room { // of a warp, in shared memory
 __device__ __forceinline__ void copy_pieces(void *to, const unsigned char *from, uint32_t bytes,
                                             uint32_t lane)
 {
-#pragma unroll 1
+#pragma unroll 4
     for (uint32_t at = lane * PIECE; at < bytes; at += PACK_LANES * PIECE)
         __pipeline_memcpy_async((unsigned char *)to + at, from + at, PIECE);
 }
@@ -136,6 +137,11 @@ __device__ __forceinline__ uint32_t sum_before(uint32_t v, uint32_t lane)
     return sum - v;
 }
 
+__device__ __forceinline__ uint32_t n_escapes_at(const uint32_t *words)
+{
+    return __popc(words[0] & words[PACK_LANES] & words[2 * PACK_LANES]);
+}
+
 __device__ __forceinline__ uint32_t mix_in_escapes(uint32_t h, const unsigned char *at, uint32_t n)
 {
 #pragma unroll 1
@@ -150,19 +156,58 @@ __device__ __forceinline__ uint32_t mix_in_escapes(uint32_t h, const unsigned ch
     return h;
 }
 
-// Exponents of four numbers. escapes: bit 4 * j says that number j has one of those at `at`.
-__device__ __forceinline__ uint32_t exponents(uint32_t codes, uint32_t escapes, uint2 table,
-                                              const unsigned char *at)
+struct lane_half {             // what a lane has of half a block
+    const uint32_t *words;     // of PACK_LANES each
+    uint32_t a, b, c, escapes; // its codes' bits; which are PACK_ESCAPE
+    const unsigned char *list;
+    uint2 table;
+};
+
+// Escapes in groups before s, and in group s of the first j.
+__device__ __forceinline__ uint32_t n_before(uint32_t escapes, uint32_t s, uint32_t j)
 {
-    uint32_t e = __byte_perm(table.x, __byte_perm(table.y, *at, 0x4210), codes);
+    const uint32_t each = 0x11111111u;
+
+    return __popc(escapes & (each * ((1u << s) - 1) | (each << s & ((1u << 4 * j) - 1))));
+}
+
+// One by one: those of the lane's numbers that `which` says, as PACK_BIT has them.
+template <typename F>
+__device__ __forceinline__ void write_singly(const lane_half &h, uint32_t which, unsigned char *to,
+                                             uint32_t n, uint32_t lane)
+{
+    constexpr uint32_t V = 16 / F::WIDE, BITS = F::M_BITS + 1;
 
 #pragma unroll 1
-    for (uint32_t more = escapes & (escapes - 1); more; more &= more - 1) {
-        const uint32_t shift = (uint32_t)(__ffs(more) - 1) * 2;
+    for (; which; which &= which - 1) {
+        const uint32_t bit = __ffs(which) - 1, s = bit % 4, j = bit / 4, i = s * 8 + j;
+        const uint32_t at = i / V * V * PACK_LANES + lane * V + i % V;
+        const uint32_t *w = h.words + (PACK_CODE_BITS + i * BITS / 32) * PACK_LANES;
+        const uint32_t x = __funnelshift_r(w[0], w[PACK_LANES], i * BITS);
+        const uint32_t code = (h.a >> bit & 1) | (h.b >> bit & 1) << 1 | (h.c >> bit & 1) << 2;
+        const uint32_t e = code == PACK_ESCAPE ? h.list[n_before(h.escapes, s, j)]
+                                               : __byte_perm(h.table.x, h.table.y, code) & 0xff;
+        const uint32_t number = (x >> F::M_BITS) << (F::WIDE * 8 - 1) |
+                                e << (F::M_BITS + F::ZEROES) |
+                                (x & ((1u << F::M_BITS) - 1)) << F::ZEROES;
 
-        e = (e & ~(0xffu << shift)) | (uint32_t) * ++at << shift;
+        if (at < n && F::WIDE == 4)
+            ((uint32_t *)to)[at] = number;
+        else if (at < n)
+            ((uint16_t *)to)[at] = (uint16_t)number;
     }
-    return e;
+}
+
+// Exponents of group s, if of each four numbers one at most is an escape.
+__device__ __forceinline__ uint2 exponents(const lane_half &h, uint32_t s)
+{
+    const uint32_t each = 0x11111111u;
+    const uint32_t codes = (h.a >> s & each) | (h.b >> s & each) << 1 | (h.c >> s & each) << 2;
+    const uint32_t first = h.list[n_before(h.escapes, s, 0)],
+                   second = h.list[n_before(h.escapes, s, 4)];
+
+    return make_uint2(__byte_perm(h.table.x, __byte_perm(h.table.y, first, 0x4210), codes),
+                      __byte_perm(h.table.x, __byte_perm(h.table.y, second, 0x4210), codes >> 16));
 }
 
 // Signs and mantissas of the lane's group s. What is read behind the last word is not used.
@@ -184,7 +229,7 @@ __device__ __forceinline__ void read_group(uint32_t (&w)[F::GROUP], const uint32
     }
 }
 
-// Numbers of group s, of which n are there.
+// What is there of group s in whole pieces of 16 bytes.
 template <typename F>
 __device__ __forceinline__ void write_group(const uint32_t (&w)[F::GROUP], uint2 e, uint32_t s,
                                             unsigned char *to, uint32_t n, uint32_t lane)
@@ -194,56 +239,48 @@ __device__ __forceinline__ void write_group(const uint32_t (&w)[F::GROUP], uint2
 #pragma unroll
     for (uint32_t q = 0; q < 8 / V; q++) {
         const uint32_t first = ((s * 8 / V + q) * PACK_LANES + lane) * V;
-        uint32_t *at = (uint32_t *)(to + first * F::WIDE);
         uint32_t out[4];
 
 #pragma unroll
-        for (uint32_t k = 0; k < 4; k++) {
-            const uint32_t i = q * 4 + k;
-
-            out[k] = F::word(w, i, i < F::WIDE ? e.x : e.y);
-        }
-        if (first + V <= n) {
-            *(uint4 *)at = make_uint4(out[0], out[1], out[2], out[3]);
-            continue;
-        }
-#pragma unroll
         for (uint32_t k = 0; k < 4; k++)
-            if (first + k * V / 4 < n)
-                at[k] = out[k];
+            out[k] = F::word(w, q * 4 + k, q * 4 + k < F::WIDE ? e.x : e.y);
+        if (first + V <= n)
+            *(uint4 *)(to + first * F::WIDE) = make_uint4(out[0], out[1], out[2], out[3]);
     }
 }
 
-// Half of a block. Returns h with its planes mixed in.
+// Half of a block. Returns sum with its planes mixed in.
 template <typename F>
-__device__ __forceinline__ uint32_t write_half(uint32_t h, const uint32_t *words,
-                                               const unsigned char *escape, uint2 table,
+__device__ __forceinline__ uint32_t write_half(uint32_t sum, const uint32_t *words,
+                                               const unsigned char *list, uint2 table,
                                                unsigned char *to, uint32_t n, uint32_t lane)
 {
-    constexpr uint32_t MIXED = (N_WORDS<F> + 3) / 4; // words for each group
+    constexpr uint32_t V = 16 / F::WIDE;
     const uint32_t a = words[0], b = words[PACK_LANES], c = words[2 * PACK_LANES];
+    const lane_half h = {words, a, b, c, a & b & c, list, table};
 
-#pragma unroll 1
+#pragma unroll
     for (uint32_t s = 0; s < 4; s++) {
-        const uint32_t each = 0x11111111u, escapes = (a & b & c) >> s & each;
-        const uint32_t codes = (a >> s & each) | (b >> s & each) << 1 | (c >> s & each) << 2;
-        const unsigned char *second = escape + __popc(escapes & 0xffff);
         uint32_t w[F::GROUP];
 
         read_group<F>(w, words, s);
-#pragma unroll
-        for (uint32_t q = 0; q < MIXED; q++) {
-            const uint32_t j = s * MIXED + q, mixed = pack_mix(h, words[j * PACK_LANES]);
-
-            h = j < N_WORDS<F> ? mixed : h;
-        }
-        write_group<F>(w,
-                       make_uint2(exponents(codes, escapes & 0xffff, table, escape),
-                                  exponents(codes >> 16, escapes >> 16, table, second)),
-                       s, to, n, lane);
-        escape += __popc(escapes);
+        write_group<F>(w, exponents(h, s), s, to, n, lane);
     }
-    return h;
+#pragma unroll
+    for (uint32_t j = 0; j < N_WORDS<F>; j++)
+        sum = pack_mix(sum, words[j * PACK_LANES]);
+    // Escapes behind another one of their four, and a piece that ends early.
+    const uint32_t x = h.escapes;
+    const uint32_t behind =
+        (x & 0x0fff0fffu) << 4 | (x & 0x00ff00ffu) << 8 | (x & 0x000f000fu) << 12;
+
+    const uint32_t piece = n / V / PACK_LANES;
+    const uint32_t early = n % V == 0 || n / V % PACK_LANES != lane ? 0
+                           : V == 8                                 ? 0x11111111u << piece
+                                    : 0x1111u << (piece % 2 * 16 + piece / 2);
+
+    write_singly<F>(h, (x & behind) | early, to, n, lane);
+    return sum;
 }
 
 __device__ __forceinline__ uint32_t write_half_of(uint32_t kind, uint32_t h, const uint32_t *words,
@@ -275,7 +312,7 @@ __device__ __forceinline__ bool unpack_numbers(const k_unpack_layer &l, room *r,
     const uint32_t *words = (const uint32_t *)r->rest + lane;
     const unsigned char *escapes = r->rest + plane_bytes + skip;
 
-    if (n == 0 || n > PACK_BLOCK || n * wide % sizeof(uint32_t) || to + n * wide > l.bytes ||
+    if (n == 0 || n > PACK_BLOCK || to + n * wide > l.bytes ||
         planes + plane_bytes > l.packed_bytes || (uint64_t)b.escapes + n_escapes > l.packed_bytes ||
         plane_bytes + listed >= MOST)
         return false;
@@ -284,16 +321,21 @@ __device__ __forceinline__ bool unpack_numbers(const k_unpack_layer &l, room *r,
     uint32_t h = mix_all(&b, ENTRY_WORDS); // meanwhile
 
     await_pieces();
+    // Of both halves in one word: escapes of a lane follow those of the lanes before it.
+    const uint32_t n_own =
+        n_escapes_at(words) | (n_halves > 1 ? n_escapes_at(words + n_words * PACK_LANES) : 0) << 16;
+    const uint32_t before = sum_before(n_own, lane);
+
+    if (__shfl_sync(ALL, before + n_own, PACK_LANES - 1) !=
+        (b.n_escapes[0] | (n_halves > 1 ? (uint32_t)b.n_escapes[1] << 16 : 0)))
+        return false; // as all lanes see it: they are not there to be read
 #pragma unroll 1
     for (uint32_t k = 0; k < n_halves; k++) {
-        const uint32_t n_own = __popc(words[0] & words[PACK_LANES] & words[2 * PACK_LANES]);
-        const uint32_t before = sum_before(n_own, lane);
+        const unsigned char *own = escapes + (before >> 16 * k & 0xffff);
 
-        if (__shfl_sync(ALL, before + n_own, PACK_LANES - 1) != b.n_escapes[k])
-            return false; // as all lanes see it: they are not there to be read
-        h = write_half_of(kind, h, words, escapes + before, table, l.to + to + k * PACK_HALF * wide,
+        h = write_half_of(kind, h, words, own, table, l.to + to + k * PACK_HALF * wide,
                           n - k * PACK_HALF, lane);
-        h = mix_in_escapes(h, escapes + before, n_own);
+        h = mix_in_escapes(h, own, n_own >> 16 * k & 0xffff);
         words += n_words * PACK_LANES;
         escapes += b.n_escapes[0];
     }
@@ -322,6 +364,13 @@ __device__ __forceinline__ bool unpack_kept(const k_unpack_layer &l, const pack_
     for (uint32_t i = n / 16 * 16 + lane; i < n; i += PACK_LANES)
         l.to[to + i] = l.packed[planes + i];
     return __reduce_add_sync(ALL, pack_join(h, lane)) == b.sum;
+}
+
+__device__ __forceinline__ bool unpack_one(const k_unpack_layer &l, room *r, uint32_t lane)
+{
+    if (r->entry.kind == PACK_KEPT)
+        return unpack_kept(l, r->entry, lane);
+    return r->entry.kind < PACK_N_KINDS && unpack_numbers(l, r, lane);
 }
 
 __device__ __forceinline__ bool is_head_sound(const k_unpack_layer &l, const pack_head &h)
@@ -362,7 +411,7 @@ __global__ void __launch_bounds__(WARPS *PACK_LANES)
 
     if (slot >= end)
         return;
-    for (uint32_t i = slot - first;; i += end - first) {
+    for (uint32_t i = slot - first, n = i + 1; i < n; i += end - first) {
         const uint64_t at = sizeof(pack_head) + (uint64_t)i * sizeof(pack_block);
 
         if (at + sizeof(pack_block) > l.packed_bytes)
@@ -372,12 +421,9 @@ __global__ void __launch_bounds__(WARPS *PACK_LANES)
         await_pieces();
         if (i < end - first && slot + 1 == end)
             is_sound = is_head_sound(l, r->head);
-        if (i >= r->head.n_blocks)
-            break;
-        if (r->entry.kind == PACK_KEPT)
-            is_sound = unpack_kept(l, r->entry, lane) && is_sound;
-        else
-            is_sound = r->entry.kind < PACK_N_KINDS && unpack_numbers(l, r, lane) && is_sound;
+        n = r->head.n_blocks;
+        if (i < n)
+            is_sound = unpack_one(l, r, lane) && is_sound;
         __syncwarp(); // the room is free
     }
     if (!is_sound)
