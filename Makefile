@@ -268,7 +268,7 @@ demo: build ## the whole system tells its story; the summary is in .shunt/demo.j
 lab: all $(LAB) ## the programs as tests and measurements want them, in build/lab (tests/lab/README.md)
 	@:
 
-e2e: all $(LAB) $(ORACLE) $(FAKE) $(NVML) $(DEV_BIN) $(BUILD)/bench/arrivals ## stories with real daemons, several at a time; STORIES names some
+e2e: all $(LAB) $(ORACLE) $(FAKE) $(NVML) $(DEV_BIN) gpu-benches ## stories with real daemons, several at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
@@ -424,6 +424,8 @@ $(BUILD)/bench/http: $(BUILD)/bench/http.o
 BENCHES := $(addprefix $(BUILD)/bench/,group pack residency tier pass replay wire arrivals http)
 benches: $(BENCHES) ## the programs of all measurements
 	@:
+gpu-benches: $(addprefix $(BUILD)/bench/,arrivals http) # those that bench/gpu starts
+	@:
 
 scale: $(BUILD)/bench/pass ## what an event costs and what a leader holds, 10 to 10,000 GPUs: docs/scale.md
 	@bench/scale.py --program $<
@@ -437,7 +439,7 @@ bundle: ## one relocatable folder for hosts without package access, and its .tar
 	@deploy/bundle.sh $(BUILD) $(VERSION)
 
 bundle-tests: ## beside it: device tests, the checker of goldens and the benches, for a GPU host
-	@$(MAKE) --no-print-directory lab $(ORACLE) $(DEV_BIN) $(BUILD)/bench/arrivals
+	@$(MAKE) --no-print-directory lab $(ORACLE) $(DEV_BIN) gpu-benches
 	@deploy/bundle.sh $(BUILD) $(VERSION) --tests
 bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 
@@ -485,6 +487,6 @@ docs-site: deps ## all pages as HTML in build/docs-site, by Debian's mkdocs; shu
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs docs-site upgrade-test fmt bench benches replay scale \
+.PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs docs-site upgrade-test fmt bench benches gpu-benches replay scale \
         sim sim-check coverage coverage-programs bundle bundle-tests install uninstall deb deb-check docker-check wheel
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)

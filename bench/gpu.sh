@@ -87,7 +87,7 @@ find_programs() {
         done
         SHUNT_BIN=$(echo "$work"/shunt-*/bin)
     else
-        make -C "$root" --no-print-directory lab build/bench/arrivals >&2
+        make -C "$root" --no-print-directory lab gpu-benches >&2
         SHUNT_BIN=$root/build/bin
     fi
     if [ "$device" = cuda ] && [ -x "$SHUNT_BIN/shunt-cuda-libs" ] &&

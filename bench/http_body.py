@@ -59,9 +59,7 @@ def once(samples, raw, shm, shunt, brief, library, plain):
     t = {k: float(v) for k, v in re.findall(r"(\w+);dur=([0-9.]+)", reply.head)}
     samples.add(whole=whole, sent=sent, over=whole - t["total"], total=t["total"], body=t["body"],
                 trip=t["answer"] - t["total"], rest=whole - t["body"] - t["answer"])
-    begin = time.perf_counter()
-    shm.write(raw)
-    filled = 1e3 * (time.perf_counter() - begin)
+    filled = shm.write(raw)
     whole, reply = brief.exchange()[1:]
     total = float(re.search(r"total;dur=([0-9.]+)", reply.head).group(1))
     samples.add(filled=filled, brief=filled + whole - total)
@@ -106,10 +104,8 @@ def main():
         key = s.tenant("bench")
         s.push(key, "first", first_values(), max_batch=SHAPE[0])
         request = v2_request(key, "first", "x", SHAPE, raw)
-        r = s.call("POST", "/v2/systemsharedmemory/region/x/register",
-                   {"key": shm.key, "byte_size": len(raw)}, key)
-        assert r.status == 200, r
-        brief = shm_request(key, "first", "x", SHAPE, "x")
+        shm.register(s, key, "x")
+        brief = shm_request(key, "first", [("x", "FP32", SHAPE, len(raw))], "x")
         with Peer("library", args.api_threads) as library, Peer("socket") as plain:
             connections = [Connection(s.port, request), Connection(s.port, brief),
                            Connection(library.port, request), Connection(plain.port, request)]

@@ -91,7 +91,9 @@ copy_tests() {
     for f in "$root"/tests/device/test_*.c; do
         install -m 755 "$build/device-tests/$(basename "$f" .c)" "$out/device-tests/"
     done
-    install -D -m 755 "$build/bench/arrivals" "$out/bench/arrivals"
+    for f in arrivals http; do
+        install -D -m 755 "$build/bench/$f" "$out/bench/$f"
+    done
     ln -s ../tests/selftest.py "$out/bin/shunt-selftest"
     while IFS= read -r f; do
         install -D -m "$(stat -c %a "$root/$f")" "$root/$f" "$out/$f"

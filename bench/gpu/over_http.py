@@ -6,15 +6,19 @@ Held against what the executor takes when it is asked directly (the parts cold a
 is the client's latency less what the executor says that it took (Server-Timing), which with nothing
 on the device counts the copy that began before the request had come as HTTP's. The client is a
 socket; now and then it is Python's http.client, which itself takes a quarter of a millisecond more.
+In turns with it the same bytes go to a bare server that only reads them and to libmicrohttpd that only
+reads them (../http.c): what of it no server could save on this host. With --shm also warm with the
+inputs in the client's shared memory, into which it writes them each time (write_ms, which is not part of
+its latency).
 Then a request whose body comes slowly: when the copy of the weights starts, and when the body ends.
 --models: the first one also trains. With --uint8 models of pictures are also asked with bytes, which
 the device normalises (docs/models.md), and the answers held against those to the client's floats.
 """
+import contextlib
 import http.client
 import json
 import os
 import re
-import socket
 import sys
 import threading
 import time
@@ -25,12 +29,14 @@ from lab import (CLASSES, DEVICE, IMAGE, OPTIMIZER, POOL, SGD, TRAIN_BATCH, data
                  lend_tune, of_bytes, onnx, pictures, tensors, train_precision)
 from system import BIN, LAB, System
 import part
+from http_client import Connection, Peer, SharedMemory, shm_request
 from rows import p99, row
 
 DATATYPE = {"float32": "FP32", "int64": "INT64", "uint8": "UINT8"}
 PIECES, PIECE_S = 10, 0.02
 AT_ONCE = 8 << 10  # bytes: before a body so small has come, the scheduler is told nothing
 LIBRARY_EVERY = 4
+FLOORS = (("socket",), ("library", 2))  # threads of libmicrohttpd: as many as the API has
 WARM = 5
 TIMEOUT_S = 60
 
@@ -103,55 +109,42 @@ def binary(key, model, batch, arrays=None):
 
 
 class Request:
-    """The bytes of a request, and two connections."""
+    """A request, a connection for it, and one by http.client."""
 
     def __init__(self, port, key, model, batch, name=None, arrays=None):
-        self.headers, self.body = binary(key, model, batch, arrays)
-        self.path, self.port = "/v2/models/%s/infer" % (name or model), port
+        self.name, self.arrays = name or model, arrays or tensors(model, batch)
+        self.headers, self.body = binary(key, model, batch, self.arrays)
+        self.path, self.port = "/v2/models/%s/infer" % self.name, port
         self.out_bytes = CLASSES[model] * 4 * batch
         self.head = "\r\n".join(["POST %s HTTP/1.1" % self.path, "Host: 127.0.0.1:%d" % port,
                                  *("%s: %s" % kv for kv in self.headers.items()), "", ""]).encode()
         self.conn = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
-        self.sock = self.connect()
+        self.own = self.connect(port)
 
-    def connect(self):
-        s = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
-        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return s
+    def __enter__(self):
+        return self
 
-    def close(self):
+    def __exit__(self, *_):
         self.conn.close()
-        self.sock.close()
+        self.own.close()
 
-    def stages(self, head, raw):
-        """{stage: ms} of the executor."""
-        assert re.match(r"HTTP/1.1 200 ", head), raw[:300]
-        values = np.frombuffer(raw[-self.out_bytes:], np.float32)
-        assert np.isfinite(values).all(), "the result is not finite"
+    def connect(self, port):
+        """To anybody who takes the same bytes."""
+        return Connection(port, (self.head, self.body))
+
+    def values(self, raw):
+        """The result, which ends a reply's body."""
+        return np.frombuffer(raw[-self.out_bytes:], np.float32)
+
+    def took(self, ms, head, raw):
+        """One run: its latency, and what the executor says."""
+        assert np.isfinite(self.values(raw)).all(), "the result is not finite"
         timing = re.search(r"Server-Timing: (.*)", head, re.I).group(1)
-        return {k: float(v) for k, v in re.findall(r"(\w+);dur=([0-9.]+)", timing)}
-
-    def receive(self, sock):
-        """Head and body of a reply."""
-        got, at = b"", -1
-        while at < 0 or len(got) < at + 4 + length:
-            piece = sock.recv(1 << 20)
-            assert piece, "the server closed the connection"
-            got += piece
-            if at < 0:
-                at = got.find(b"\r\n\r\n")
-                if at >= 0:
-                    length = int(re.search(rb"\nContent-Length: (\d+)", got[:at]).group(1))
-        return got[:at].decode(), got[at + 4:]
+        return {"ms": ms, **{k: float(v) for k, v in re.findall(r"(\w+);dur=([0-9.]+)", timing)}}
 
     def send(self):
-        """Latency in ms, and what the executor says."""
-        begin = time.perf_counter()
-        self.sock.sendall(self.head)
-        self.sock.sendall(self.body)
-        reply = self.receive(self.sock)
-        ms = 1e3 * (time.perf_counter() - begin)
-        return ms, self.stages(*reply)
+        _, ms, reply = self.own.exchange()
+        return self.took(ms, *reply)
 
     def send_by_library(self):
         begin = time.perf_counter()
@@ -159,7 +152,12 @@ class Request:
         r = self.conn.getresponse()
         raw = r.read()
         ms = 1e3 * (time.perf_counter() - begin)
-        return ms, self.stages("HTTP/1.1 %d \n%s" % (r.status, r.headers), raw)
+        assert r.status == 200, raw[:300]
+        return self.took(ms, str(r.headers), raw)
+
+    def answer(self):
+        """What the socket gets for it."""
+        return self.values(self.own.exchange()[2].body)
 
     def send_slowly(self, s):
         """Seconds after the headers at which the copy had begun and the body ended."""
@@ -172,49 +170,111 @@ class Request:
                 is_last = ended.is_set()
                 if s.executor("shunt_copied_bytes_total") > before:
                     seen.append(time.monotonic())
-        with self.connect() as c:
+        with contextlib.closing(self.connect(self.port)) as c:
             watcher = threading.Thread(target=watch)
             watcher.start()
             begin = time.monotonic()
-            c.sendall(self.head)
+            c.sock.sendall(self.head)
             step = len(self.body) // PIECES + 1
             for at in range(0, len(self.body), step):
                 time.sleep(PIECE_S)
-                c.sendall(self.body[at:at + step])
+                c.sock.sendall(self.body[at:at + step])
             end = time.monotonic()
-            stages = self.stages(*self.receive(c))
+            stages = self.took(1e3 * (time.monotonic() - begin), *c.receive())
             ended.set()
             watcher.join()
         assert seen, "no weights were copied"
         return seen[0] - begin, end - begin, stages
 
 
+class FromMemory:
+    """The same request with its inputs in shared memory of ours."""
+
+    def __init__(self, s, key, request):
+        self.request = request
+        self.raw = b"".join(np.ascontiguousarray(a).tobytes() for a in request.arrays.values())
+        self.shm = SharedMemory("shunt-bench-%d-%s" % (os.getpid(), request.name), len(self.raw))
+        try:
+            self.shm.register(s, key, request.name)
+            self.own = Connection(s.port, shm_request(key, request.name, [
+                (k, DATATYPE[a.dtype.name], a.shape, a.nbytes) for k, a in request.arrays.items()],
+                request.name))
+        except BaseException:
+            self.shm.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.own.close()
+        self.shm.close()
+
+    def send(self):
+        write_ms = self.shm.write(self.raw)
+        _, ms, reply = self.own.exchange()
+        return {**self.request.took(ms, *reply), "write": write_ms}
+
+    def answer(self):
+        """After the memory held something else."""
+        self.shm.write(bytes(len(self.raw)))
+        self.shm.write(self.raw)
+        return self.request.values(self.own.exchange()[2].body)
+
+
 # ---------------------------------------------------------------- measuring
 
-def compare(case, request, args):
-    clients = {"socket": request.send, "http.client": request.send_by_library}
-    got = {name: [] for name in clients}
+def in_turns(ways, args):
+    """{way: what its runs returned}. ways: {way: (send, in which of the turns)}"""
+    got = {way: [] for way in ways}
     for i in range(-WARM, args.runs):
-        for name, send in clients.items():
-            if name != "socket" and i % LIBRARY_EVERY:
+        for way, (send, every) in ways.items():
+            if i % every:
                 continue
             time.sleep(args.rest_ms / 1e3)
             one = send()
             if i >= 0:
-                got[name].append(one)
-    for name, runs_of in got.items():
-        yield row("http", "shunt", {**case, "client": name}, [ms for ms, _ in runs_of],
-                  executor_ms=[stages["total"] for _, stages in runs_of],
-                  copy_ms=[stages["copy"] for _, stages in runs_of],
-                  body_bytes=len(request.body))
-        yield row("http-over-executor", "shunt", {**case, "client": name},
-                  [ms - stages["total"] for ms, stages in runs_of])
+                got[way].append(one)
+    return got
 
 
-def answers(request):
-    """What the socket gets for it."""
-    request.sock.sendall(request.head + request.body)
-    return np.frombuffer(request.receive(request.sock)[1][-request.out_bytes:], np.float32)
+def rows_of(case, runs_of, **more):
+    """Of one way to send a request."""
+    yield row("http", "shunt", case, [r["ms"] for r in runs_of],
+              executor_ms=[r["total"] for r in runs_of], copy_ms=[r["copy"] for r in runs_of], **more)
+    yield row("http-over-executor", "shunt", case, [r["ms"] - r["total"] for r in runs_of])
+
+
+def same_answer(name, got, want):
+    return {"check": name,
+            "ok": bool(np.allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())),
+            "same_bits": bool((got == want).all()), "apart": float(np.abs(got - want).max())}
+
+
+def compare(case, request, s, key, args):
+    """In turns: by both clients, from shared memory, and to who only reads it."""
+    with contextlib.ExitStack() as stack:
+        ways = {"socket": (request.send, 1), "http.client": (request.send_by_library, LIBRARY_EVERY)}
+        memory = None
+        if args.shm and not case["cold"]:
+            memory = stack.enter_context(FromMemory(s, key, request))
+            ways["shm"] = memory.send, 1
+        for kind in FLOORS:
+            floor = request.connect(stack.enter_context(Peer(*kind)).port)
+            stack.enter_context(contextlib.closing(floor))
+            ways[kind] = (lambda floor=floor: floor.exchange()[1]), 1
+        got = in_turns(ways, args)
+        size = len(request.body)
+        for client in ("socket", "http.client"):
+            yield from rows_of({**case, "client": client}, got[client], body_bytes=size)
+        for kind in FLOORS:
+            yield row("http-floor", kind[0], case, got[kind], body_bytes=size)
+        if memory:
+            of = {**case, "client": "socket", "input": " ".join(("shm", case.get("input", ""))).strip()}
+            yield from rows_of(of, got["shm"], body_bytes=len(memory.own.body),
+                               write_ms=[r["write"] for r in got["shm"]])
+            yield same_answer("%s %s answers %s as it answers a body" % (
+                case["model"], case["precision"], of["input"]), memory.answer(), request.answer())
 
 
 def as_bytes(of, model, s, key, args):
@@ -222,15 +282,11 @@ def as_bytes(of, model, s, key, args):
     with open(of_bytes(model), "rb") as f:
         s.push(key, model + "-bytes", f.read(), max_batch=of["batch"], precision=of["precision"])
     x, floats = pictures(model, args.batch)
-    request = Request(s.port, key, model, args.batch, model + "-bytes", x)
-    other = Request(s.port, key, model, args.batch, arrays=floats)
-    yield from compare({**of, "input": "uint8"}, request, args)
-    got, want = answers(request), answers(other)
-    yield {"check": "%s %s answers bytes as it answers floats" % (model, of["precision"]),
-           "ok": bool(np.allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())),
-           "same_bits": bool((got == want).all()), "apart": float(np.abs(got - want).max())}
-    request.close()
-    other.close()
+    with Request(s.port, key, model, args.batch, model + "-bytes", x) as request, \
+            Request(s.port, key, model, args.batch, arrays=floats) as other:
+        yield from compare({**of, "input": "uint8"}, request, s, key, args)
+        yield same_answer("%s %s answers bytes as it answers floats" % (model, of["precision"]),
+                          request.answer(), other.answer())
 
 
 def slowly(case, request, s, args):
@@ -249,17 +305,17 @@ def slowly(case, request, s, args):
 
 
 def measure(case, args):
-    with Served(programs=LAB, DEBUG_COLD="true" if case["cold"] else "false") as s:
+    options = {"CLIENT_SHM": "any"} if args.shm else {}
+    with Served(programs=LAB, DEBUG_COLD="true" if case["cold"] else "false", **options) as s:
         key = s.tenant("bench")
         s.push_all(key, {m: onnx(m) for m in args.models}, case)
         train(s, key, args.models[0], case)
         for m in args.models:
-            request = Request(s.port, key, m, args.batch)
             of = {"model": m, **case}
-            yield from compare(of, request, args)
-            if case["cold"] and len(request.body) > AT_ONCE:
-                yield from slowly(of, request, s, args)
-            request.close()
+            with Request(s.port, key, m, args.batch) as request:
+                yield from compare(of, request, s, key, args)
+                if case["cold"] and len(request.body) > AT_ONCE:
+                    yield from slowly(of, request, s, args)
             if args.uint8 and m in IMAGE:
                 yield from as_bytes(of, m, s, key, args)
 
@@ -270,11 +326,13 @@ def main():
     p.add_argument("--rest-ms", type=float, default=30,
                    help="between two requests: training goes on, and the client's core sleeps")
     p.add_argument("--uint8", action="store_true", help="also send pictures as bytes")
+    p.add_argument("--shm", action="store_true", help="also warm with inputs in shared memory")
+    p.add_argument("--warm-only", action="store_true", help="nothing with an empty device")
     p.add_argument("--slow-runs", type=int, default=5, help="with a body that comes slowly")
     args = p.parse_args()
     return part.collect(args, "http", "shunt", lambda case: measure(case, args),
                         [{"precision": p, "batch": args.batch, "cold": cold}
-                         for p in args.precisions for cold in (False, True)])
+                         for p in args.precisions for cold in ((False,) if args.warm_only else (False, True))])
 
 
 if __name__ == "__main__":

@@ -1,19 +1,10 @@
 """../arrivals.c: loads that do not wait for what they measure. Standard library only."""
 import collections
-import os
 import subprocess
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILT = os.path.join(ROOT, "build", "bin")
+from programs import bench_program
 
-
-def _beside(programs):
-    return os.path.join(os.path.dirname(os.path.abspath(programs)), "bench", "arrivals")
-
-
-# Of the build or bundle whose programs are measured, else of what is built here.
-PROGRAM = _beside(os.environ.get("SHUNT_BIN", BUILT))
-PROGRAM = PROGRAM if os.path.exists(PROGRAM) else _beside(BUILT)
+PROGRAM = bench_program("arrivals")
 NOT_SENT, NO_REPLY = 1, 0
 
 # ms; late: the client itself; took: from when it was due; heard: from when it was sent

@@ -4,15 +4,15 @@ Standard library only.
 """
 import collections
 import json
-import math
 import os
 import re
 import socket
 import subprocess
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.path.join(ROOT, "build", "bench", "http")
+from programs import bench_program
+
+PROGRAM = bench_program("http")
 POOL = 128 << 10  # memory that libmicrohttpd gets for a connection: as in api/http/http.c
 TIMEOUT_S = 60
 
@@ -52,13 +52,16 @@ def grpc_request(key, model, name, shape, raw):
     return frame(1, 4, head), frame(0, 1, b"\0" + len(text).to_bytes(4, "big") + text)
 
 
-def shm_request(key, model, name, shape, region):
-    """The same with the input in a registered region."""
-    size = 4 * math.prod(shape)
-    text = json.dumps({"inputs": [{"name": name, "datatype": "FP32", "shape": shape,
-                                   "parameters": {"shared_memory_region": region,
-                                                  "shared_memory_byte_size": size}}],
-                       "parameters": {"binary_data_output": True}}).encode()
+def shm_request(key, model, inputs, region):
+    """The same with its inputs, (name, datatype, shape, bytes) each, one after the other in a registered
+    region."""
+    described, at = [], 0
+    for name, datatype, shape, size in inputs:
+        described.append({"name": name, "datatype": datatype, "shape": shape,
+                          "parameters": {"shared_memory_region": region, "shared_memory_offset": at,
+                                         "shared_memory_byte_size": size}})
+        at += size
+    text = json.dumps({"inputs": described, "parameters": {"binary_data_output": True}}).encode()
     head = ("POST /v2/models/%s/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n"
             "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (model, key, len(text)))
     return head.encode(), text
@@ -68,13 +71,24 @@ class SharedMemory:
     """POSIX shared memory of this process."""
 
     def __init__(self, name, size):
-        self.key, self.path = "/" + name, "/dev/shm/" + name
+        self.key, self.path, self.size = "/" + name, "/dev/shm/" + name, size
         with open(self.path, "xb") as f:
             f.truncate(size)
 
+    def register(self, system, key, region):
+        """At a system that has client-shm, under this name."""
+        r = system.call("POST", "/v2/systemsharedmemory/region/%s/register" % region,
+                        {"key": self.key, "byte_size": self.size}, key)
+        assert r.status == 200, r
+
     def write(self, raw):
+        """The ms that it took."""
+        begin = time.perf_counter()
         with open(self.path, "r+b", buffering=0) as f:
-            f.write(raw)
+            n = f.write(raw)
+        ms = 1e3 * (time.perf_counter() - begin)
+        assert n == len(raw), "%d bytes of %d are written" % (n, len(raw))
+        return ms
 
     def close(self):
         os.unlink(self.path)
@@ -97,6 +111,9 @@ class Connection:
         reply = Reply(got[:at].decode(), got[at + 4:])
         assert reply.head.startswith("HTTP/1.1 200 "), got[:500]
         return reply
+
+    def close(self):
+        self.sock.close()
 
     def exchange(self):
         """ms to the end of send(), ms to the reply's last byte, the reply."""

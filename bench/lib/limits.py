@@ -20,7 +20,8 @@ def newest(doc):
             continue
         for r in part.get("rows", []):
             c = r["case"]
-            if r["by"] == "shunt" and "value" in r and c.get("client", "socket") == "socket":
+            usual = c.get("client", "socket") == "socket" and "input" not in c
+            if r["by"] == "shunt" and "value" in r and usual:
                 out[r["what"], c.get("model"), c.get("precision"), c.get("batch"), c.get("cold")] = {
                     **r, "build": part["machine"]["commit"].removeprefix("shunt ")}
     return out

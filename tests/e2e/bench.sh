@@ -21,7 +21,7 @@ if ! PATH=/usr/bin:$PATH python3 -c 'import numpy' 2>/dev/null; then
 fi
 awk 'BEGIN { for (i = 1; i <= 60; i++) print i * 5000000, i * i % 7 % 3, 0 }' >"$tmp/load"
 parts=(ready train cold warm "share --rates 20 --requests 5" "ablations:ipc,new-process"
-    "over_http --uint8"
+    "over_http --uint8 --shm"
     "many --load $tmp/load --rates 20 --pool 100M --slo-ms 2000 --trains digits-cnn --alone"
     restart "pictures:ratio --models mean --batches 16 --pictures 160 --images 128")
 # Whether a promise holds is nothing that a busy machine can say: the exit status does not count.

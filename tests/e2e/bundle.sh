@@ -71,6 +71,15 @@ if [ -x built/device-tests/test_attn ]; then
         assert arrivals.PROGRAM == sys.argv[1]
         assert arrivals.send(1, 0.01, 1, [("listed", [], b"-")]) == []' \
         "$home/bench/arrivals"
+    ok "and that of the servers beside which HTTP is measured" \
+        bare SHUNT_BIN="$home/bin" PYTHONPATH="$home/bench/lib" python3 -c 'if True:
+        import http_client, sys
+        assert http_client.PROGRAM == sys.argv[1]
+        for kind in ("socket",), ("library", 2):
+            with http_client.Peer(*kind) as peer:
+                http_client.Connection(peer.port, http_client.v2_request(
+                    "k", "m", "x", [1], bytes(4))).exchange()' \
+        "$home/bench/http"
     rm "$home/lib/shunt-dev-cpu.so"
     exits "a host that cannot compute is named" 1 "FAILED device-test 0 of 1" \
         bare "$home/bin/shunt-selftest" --device cpu --precisions fp32 --tests test_attn
