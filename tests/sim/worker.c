@@ -167,12 +167,21 @@ void worker__send(struct sim_worker *w, const struct sh_msg *m, const int *fds, 
     if (worker__fault(sim_worker_faults.lie))
         worker__lie(w, &said, &n_fds);
     if (w->wire && worker__fault(sim_worker_faults.lie / 6)) {
-        stray = worker__stray(w, &said);
+        stray = worker__stray(&said);
         sh_wire_send_fds(w->wire, &stray, fds, n_fds, &err);
     }
     if (w->wire)
         sh_wire_send_fds(w->wire, &said, fds, n_fds, &err);
     worker__note_end(w, &said);
+}
+
+/* It has the next thing to do, and says once more that the last has ended. */
+static void repeat_end(struct sim_worker *w)
+{
+    struct sh_err err = {0};
+
+    if (w->wire && w->ended.type && worker__fault(sim_worker_faults.lie / 6))
+        sh_wire_send(w->wire, &w->ended, &err);
 }
 
 struct worker_slab *worker__slab(struct sim_worker *w, uint64_t api_id)
@@ -296,12 +305,14 @@ static void dispatch(struct sim_worker *w, const struct sh_msg *m, int *fds, siz
         worker__on_part(w, &m->u.wk_part);
         return;
     case MSG_WK_RUN:
+        repeat_end(w);
         worker__on_run(w, &m->u.wk_run);
         return;
     case MSG_WK_TRAIN:
         worker__on_train(w, &m->u.wk_train, fds, n_fds);
         return;
     case MSG_WK_TRAIN_GO:
+        repeat_end(w);
         worker__on_go(w, &m->u.wk_train_go);
         return;
     case MSG_WK_TRAIN_DROP:

@@ -120,10 +120,10 @@ bool worker__fault(double chance); /* counted */
 /* Who breaks the protocol here is the executor. */
 #define WORKER_CHECK(cond, ...) SIM_CHECK("worker-protocol", cond, __VA_ARGS__)
 
-/* worker_lies.c: m becomes something that is not so; what is said beside m: it, an end that was
- * told of before, or what is of no worker, or of no run. */
+/* worker_lies.c: m becomes something that is not so; what is said beside m: it, or what is of no
+ * worker, or of no run. */
 void worker__lie(struct sim_worker *w, struct sh_msg *m, size_t *n_fds);
-struct sh_msg worker__stray(const struct sim_worker *w, const struct sh_msg *m);
+struct sh_msg worker__stray(const struct sh_msg *m);
 void worker__note_end(struct sim_worker *w, const struct sh_msg *m); /* it may say so again */
 
 /* worker_load.c */

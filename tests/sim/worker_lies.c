@@ -208,13 +208,11 @@ void worker__note_end(struct sim_worker *w, const struct sh_msg *m)
     }
 }
 
-/* Said twice, at once or when it was told something else; of what is not there; or no answer. */
-struct sh_msg worker__stray(const struct sim_worker *w, const struct sh_msg *m)
+/* Said twice, of what is not there, or no answer. */
+struct sh_msg worker__stray(const struct sh_msg *m)
 {
     struct sh_msg stray = {.type = sim_below(2) ? MSG_WELCOME : MSG_WK_PART_FAILED};
 
-    if (w->ended.type && sim_below(3) == 0)
-        return w->ended;
     if (sim_below(3))
         return sim_below(2) ? *m : of_another_job(m);
     if (stray.type == MSG_WELCOME)
