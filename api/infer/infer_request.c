@@ -23,7 +23,8 @@
 
 /* More JSON than this is parsed or printed on a pool thread: the HTTP thread has other clients. */
 #define INLINE_JSON (64u << 10)
-#define LONG_JSON (4u << 10) /* to parse it takes 70 us, as long as a few requests */
+#define LONG_JSON (4u << 10)   /* to parse it takes 70 us, as long as a few requests */
+#define LONG_READ (256u << 10) /* of shared memory: takes as long as the scheduler's decision */
 #define MAX_REPLY_HEAD (1u << 30)
 #define MAX_SESSION 255
 #define TENSOR_ALIGN 64u /* of the first binary tensor; a device reads it best from there */
@@ -396,6 +397,15 @@ static int input_load(struct infer *i, size_t k, char *to, struct sh_err *err)
     return rc;
 }
 
+static size_t bytes_in_regions(const struct infer *i)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < i->v->n_inputs; k++)
+        n += i->plan.in[k].shm.region ? i->plan.in[k].bytes : 0;
+    return n;
+}
+
 /* Inputs that are numbers in JSON, in shared memory, or filled up, become bytes in a slot of their
  * own, in the order of the model's inputs. */
 static int bring_inputs(struct infer *i, struct sh_err *err)
@@ -407,6 +417,8 @@ static int bring_inputs(struct infer *i, struct sh_err *err)
     if (i->plan.brought_bytes == 0)
         return SH_OK;
     rc = slab_take(i->api->slab, i->tenant, i->plan.brought_bytes, &i->brought, err);
+    if (!rc && bytes_in_regions(i) >= LONG_READ) /* it is placed, and weights come, meanwhile */
+        rc = link_open_late(i->api->link, i, err);
     if (rc)
         return rc;
     to = slab_at(i->api->slab, i->brought->off);

@@ -37,7 +37,7 @@ struct infer_result {
 };
 
 struct infer_link {    /* link thread only */
-    bool is_late;      /* opened with READY; set before the link knows of it */
+    bool is_late;      /* is opened with READY; set before the link knows of it */
     unsigned commands; /* LINK_*: under the link's queue lock */
     bool queued;
     struct infer *next_command;

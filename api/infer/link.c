@@ -377,6 +377,15 @@ static int take_link_place(struct link *l, struct sh_err *err)
     return SH_FAIL(err, SH_E_QUEUEFULL, "too many requests are in flight; try again later");
 }
 
+/* It has its place. */
+static int post_open(struct link *l, struct infer *i, struct sh_err *err)
+{
+    if (post(l, i, CMD_OPEN, false))
+        return SH_OK;
+    atomic_fetch_sub(&l->n_open, 1);
+    return SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
+}
+
 int link_open(struct link *l, struct infer *i, struct sh_err *err)
 {
     int rc = take_link_place(l, err);
@@ -390,10 +399,17 @@ int link_open(struct link *l, struct infer *i, struct sh_err *err)
         i->link.commands = CMD_OPEN; /* goes with READY; nobody else has `i` yet */
         return SH_OK;
     }
-    if (post(l, i, CMD_OPEN, false))
-        return SH_OK;
-    atomic_fetch_sub(&l->n_open, 1);
-    return SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
+    return post_open(l, i, err);
+}
+
+int link_open_late(struct link *l, struct infer *i, struct sh_err *err)
+{
+    int rc = i->link.is_late ? take_link_place(l, err) : SH_OK;
+
+    if (rc || !i->link.is_late)
+        return rc;
+    i->link.is_late = false;
+    return post_open(l, i, err);
 }
 
 void link_wake(struct link *l)

@@ -3,7 +3,8 @@
  * One event loop in one thread owns every connection and the table of requests in flight. HTTP
  * threads only put commands (open, ready, cancel) into a queue and wake it.
  *
- *   OPEN     -> scheduler: INFER_OPEN, with the headers; together with READY if the body is small
+ *   OPEN     -> scheduler: INFER_OPEN, with the headers; together with READY if the body is small,
+ *               unless much of the input is in a client's shared memory, from which it is read then
  *   PLACED   <- scheduler: the executor that will need the payload
  *   READY    -> scheduler: INFER_READY; a remote executor gets the input as chunks
  *   RESULT   <- executor, or REFUSED <- scheduler: the request is complete
@@ -29,6 +30,8 @@ void link_free(struct link *l); /* after link_stop() and the last request; NULL 
 void link_hint_load(struct link *l, int64_t version_id);
 /* Any thread. link_open fails with SH_E_UNAVAILABLE (no scheduler) or SH_E_QUEUEFULL. */
 int link_open(struct link *l, struct infer *i, struct sh_err *err);
+/* Not with READY but now, if that is still to come. Fails as link_open. */
+int link_open_late(struct link *l, struct infer *i, struct sh_err *err);
 /* later: link_wake() will be called soon. */
 void link_ready(struct link *l, struct infer *i, bool later);
 void link_wake(struct link *l); /* any thread */

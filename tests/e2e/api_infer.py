@@ -338,11 +338,11 @@ class Case(unittest.TestCase):
         self.assertEqual((r[0], bool(re.search(pattern, r[1]["error"]))), (want, True), r)
         return r
 
-    def begin(self, length, first=b""):
+    def begin(self, length, first=b"", model="double"):
         """A connection with a request whose body has begun with `first`."""
         s = socket.create_connection(("127.0.0.1", self.s.port))
-        s.sendall(("POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
-                   "Content-Length: %d\r\n\r\n" % (self.s.key, length)).encode() + first)
+        s.sendall(("POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                   "Content-Length: %d\r\n\r\n" % (model, self.s.key, length)).encode() + first)
         return s
 
     def heard(self, what):
@@ -838,6 +838,76 @@ class Infer(Case):
         self.s.played.data = None
         self.s.start()
         self.s.wait_ready()
+
+
+class Memory(Case):
+    """Inputs in a client's shared memory. What the played executor makes of them is not asked for."""
+    OPTIONS = ("--client-shm=any", "--slab-bytes", "32M")
+    LARGE, SMALL = 512 << 10, 64 << 10
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        wide = {"name": "x", "datatype": "UINT8", "shape": [-1, -1]}
+        sql("WITH m AS (INSERT INTO model (tenant_id, name, visibility) SELECT id, 'wide', 'private' "
+            "FROM tenant WHERE name = 'vision' RETURNING id) INSERT INTO model_version "
+            "(model_id, version, state, digest, package, inputs, outputs, max_batch) SELECT "
+            "id, 1, 'READY', repeat('0', 64), 'packages/x', '%s', '%s', 8 FROM m"
+            % (json.dumps([{**wide, "shape": [-1, cls.SMALL]}]), json.dumps([Y])))
+        cls.path = "/dev/shm/shunt-api-infer-%d" % os.getpid()
+        cls.addClassCleanup(os.unlink, cls.path)
+        with open(cls.path, "xb") as f:
+            f.truncate(cls.LARGE)
+        r = cls.s.call("POST", "/v2/systemsharedmemory/region/r/register",
+                       {"key": cls.path[len("/dev/shm"):], "byte_size": cls.LARGE}, cls.s.key)
+        assert r[0] == 200, r
+
+    def setUp(self):
+        super().setUp()
+        os.truncate(self.path, self.LARGE)
+
+    def from_memory(self, size):
+        return {"inputs": [{"name": "x", "datatype": "UINT8", "shape": [size // self.SMALL, self.SMALL],
+                            "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": size}}]}
+
+    def test_open_goes_out_before_much_of_it_is_read(self):
+        """Which here fails at its end: if the link was awake by then, the scheduler has heard of it."""
+        os.truncate(self.path, self.LARGE - 1)
+        for i in range(200):
+            self.refused(400, "shorter than it was", self.from_memory(self.LARGE), model="wide")
+            if i > 20 and self.heard("INFER_OPEN"):  # more than --max-inflight
+                break
+        self.assertTrue(self.heard("INFER_OPEN"))
+        self.assertTrue(wait_for(lambda: self.heard("INFER_CANCEL") == self.heard("INFER_OPEN")))
+        self.assertEqual(self.heard("INFER_READY"), 0)
+        self.s.played.log.clear()
+        os.truncate(self.path, self.SMALL - 1)
+        for _ in range(20):
+            self.refused(400, "shorter than it was", self.from_memory(self.SMALL), model="wide")
+        self.assertEqual(self.s.infer(body())[0], 200)
+        self.assertEqual(self.heard("INFER_OPEN"), 1)
+
+    def test_one_that_is_refused_meanwhile_is_refused(self):
+        self.s.played.mode = "refuse"
+        for size in (self.LARGE, self.SMALL) * 10:
+            self.refused(503, "9 ms too long", self.from_memory(size), model="wide")
+        self.s.played.mode = "fail"
+        for size in (self.LARGE, self.SMALL) * 10:
+            self.refused(500, "the device was lost", self.from_memory(size), model="wide")
+        self.assertEqual(self.heard("INFER_OPEN"), 40)
+
+    def test_it_takes_its_place_once(self):
+        self.s.played.mode = "silent"
+        text = json.dumps(self.from_memory(self.LARGE)).encode()
+        others = [self.begin(len(text), text, "wide") for _ in range(16)]  # --max-inflight
+        self.assertTrue(wait_for(lambda: self.heard("INFER_READY") == 16))
+        self.refused(503, "in flight", self.from_memory(self.LARGE), model="wide")
+        for s in others:
+            s.close()
+        self.assertTrue(wait_for(lambda: self.heard("INFER_CANCEL") == 16))
+        self.assertEqual(self.heard("INFER_OPEN"), 16)
+        self.s.played.mode = "serve"
+        self.assertEqual([self.s.infer(body())[0] for _ in range(20)], [200] * 20)
 
 
 class Slow(Case):
