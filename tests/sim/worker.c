@@ -180,7 +180,7 @@ static void repeat_end(struct sim_worker *w)
 {
     struct sh_err err = {0};
 
-    if (w->wire && w->ended.type && worker__fault(sim_worker_faults.lie / 6))
+    if (w->wire && w->ended.type && worker__fault(sim_worker_faults.lie))
         sh_wire_send(w->wire, &w->ended, &err);
 }
 
