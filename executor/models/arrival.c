@@ -122,21 +122,30 @@ static bool hold_image(struct store *s, struct worker *w, const struct msg_wk_mo
     return true;
 }
 
+/* NULL behind the last one: there is none. */
+static struct arrival **find_arrival(struct store *s, int64_t handle)
+{
+    struct arrival **p = &store__arrivals(s)->first;
+
+    while (*p && (*p)->handle != handle)
+        p = &(*p)->next;
+    return p;
+}
+
 /* Who cannot be held is locked at once. */
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
                          int *fds, size_t n_fds)
 {
-    if (!is_to_be_held(s, w, d, n_fds) || !hold_image(s, w, d, &fds[0]))
+    if (*find_arrival(s, w->preparing)) /* it has said so already */
+        worker_kill_stray(w, MSG_WK_MODEL_DONE);
+    else if (!is_to_be_held(s, w, d, n_fds) || !hold_image(s, w, d, &fds[0]))
         store__take_done(s, w, d, fds, n_fds);
 }
 
 void arrival__lose(struct store *s, int64_t handle)
 {
-    struct arrival **p = &store__arrivals(s)->first, *a;
+    struct arrival **p = find_arrival(s, handle), *a = *p;
 
-    while (*p && (*p)->handle != handle)
-        p = &(*p)->next;
-    a = *p;
     if (!a)
         return;
     *p = a->next;

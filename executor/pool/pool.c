@@ -244,17 +244,12 @@ uint64_t worker_begin_model(struct worker *w, int64_t handle)
     return w->work_turn = worker_next_turn(w);
 }
 
-static bool kill_stray(struct worker *w, const char *type)
-{
-    SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, type);
-    worker_kill(w, WORKER_KILL_PROTOCOL);
-    return false;
-}
-
 bool worker_end_model(struct worker *w, int64_t handle, uint64_t turn)
 {
-    if (!w->preparing || w->preparing != handle || w->work_turn != turn)
-        return kill_stray(w, "WK_MODEL_DONE");
+    if (!w->preparing || w->preparing != handle || w->work_turn != turn) {
+        worker_kill_stray(w, MSG_WK_MODEL_DONE);
+        return false;
+    }
     w->preparing = 0;
     w->compiled_ns = sh_clock_ns();
     return true;
@@ -270,8 +265,10 @@ uint64_t worker_begin_job(struct worker *w)
 
 bool worker_end_job(struct worker *w, int64_t job, uint64_t turn)
 {
-    if (!w->job_compiling || w->work_turn != turn)
-        return kill_stray(w, "WK_TRAIN_READY");
+    if (!w->job_compiling || w->work_turn != turn) {
+        worker_kill_stray(w, MSG_WK_TRAIN_READY);
+        return false;
+    }
     w->job_compiling = false;
     if (job)
         w->job = job;
@@ -326,6 +323,12 @@ void worker_kill(struct worker *w, enum worker_kill why)
         return;
     w->kill = why;
     kill(w->pid, SIGKILL);
+}
+
+void worker_kill_stray(struct worker *w, enum sh_msg_type type)
+{
+    SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, sh_msg_name(type));
+    worker_kill(w, WORKER_KILL_PROTOCOL);
 }
 
 void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds)
@@ -402,8 +405,7 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
         w->unfit = (struct sh_err){0};
         SH_FAIL(&w->unfit, (int)m->u.wk_unfit.rc, "%s", m->u.wk_unfit.msg);
     } else if (!p->h.on_msg(p->h.arg, w, m, fds, n_fds)) {
-        SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, sh_msg_name(m->type));
-        worker_kill(w, WORKER_KILL_PROTOCOL);
+        worker_kill_stray(w, m->type);
     }
 }
 

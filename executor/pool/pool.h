@@ -190,6 +190,8 @@ void worker_cork(struct worker *w);
 void worker_uncork(struct worker *w);
 /* Nothing if there is no process, or it was killed before. */
 void worker_kill(struct worker *w, enum worker_kill why);
+/* For a message that is no answer to what it was told, or a second one: logged. */
+void worker_kill_stray(struct worker *w, enum sh_msg_type type);
 int pool_send_init(struct worker *w, struct sh_err *err); /* sends WK_INIT */
 /* Adds ns to hang-ms for copies that its work waits for, until its state changes. */
 void worker_grant(struct worker *w, int64_t ns);

@@ -626,8 +626,7 @@ void switch_on_part_failed(struct switcher *sw, struct worker *w,
 
     if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->turn != m->turn ||
         m->part >= r->n_parts) {
-        SH_ERROR("worker.message.bug", "worker=%u type=WK_PART_FAILED", w->index);
-        worker_kill(w, WORKER_KILL_PROTOCOL);
+        worker_kill_stray(w, MSG_WK_PART_FAILED);
         return;
     }
     run__note_failed(&r->parts[m->part], m);
@@ -654,8 +653,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     struct sh_err why = {0};
 
     if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->turn != m->turn) {
-        SH_ERROR("worker.message.bug", "worker=%u type=WK_RUN_DONE", w->index);
-        worker_kill(w, WORKER_KILL_PROTOCOL);
+        worker_kill_stray(w, MSG_WK_RUN_DONE);
         return;
     }
     if (m->rc == SH_E_DEVLOST)

@@ -2,6 +2,7 @@
  * model is ready. Without it: all runs would wait while the pages of a large model are locked; or a
  * load whose worker dies meanwhile could leave locked memory behind. */
 /* uses: executor/models/arrival.o runtime/device/lock.o */
+#include "common/clock.h"
 #include "common/loop.h"
 #include "executor/models/arrival.h"
 #include "executor/models/model_int.h"
@@ -10,18 +11,21 @@
 #include "runtime/device/lock.h"
 #include "tests/unit/sh_test.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #define LARGE (2 * DEV_LOCK_PIECE + 4096)
+#define SLOW_NS SH_MS(10)
 
 static struct {
     struct sh_loop *loop;
     struct model m, other;
     struct store_arrivals all;
     struct worker w;
-    size_t locked, n_refused;
-    unsigned n_locks, n_done;
-    bool is_queued, refuses, fails;
+    size_t locked;
+    unsigned n_locks, n_done, n_strays;
+    bool is_queued, refuses, fails, is_slow;
+    int64_t slow_until_ns;
     uint64_t done_ends; /* of the message that was taken */
 } T;
 
@@ -65,6 +69,11 @@ int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err
         return SH_FAIL(err, SH_E_NOMEM, "as the test wants it");
     T.n_locks++;
     T.locked += bytes;
+    if (T.is_slow) {
+        assert_true(sh_clock_ns() >= T.slow_until_ns + SLOW_NS);
+        nanosleep(&(struct timespec){.tv_nsec = SLOW_NS}, NULL);
+        T.slow_until_ns = sh_clock_ns();
+    }
     return SH_OK;
 }
 
@@ -75,6 +84,13 @@ void dev_mem_host_unlock(struct dev_mem *m, void *base)
     T.n_locks--;
     if (T.n_locks == 0)
         T.locked = 0;
+}
+
+void worker_kill_stray(struct worker *w, enum sh_msg_type type)
+{
+    assert_ptr_equal(w, &T.w);
+    assert_int_equal(type, MSG_WK_MODEL_DONE);
+    T.n_strays++;
 }
 
 void model__drop_tables(struct model *m)
@@ -174,6 +190,15 @@ static void it_is_ready_when_all_of_it_is_locked(void **state)
     assert_null(T.all.first);
 }
 
+static void runs_have_as_much_time_after_a_piece_as_it_took(void **state)
+{
+    (void)state;
+    T.is_slow = true;
+    comes(7, LARGE, 0);
+    until_done(1);
+    assert_true(T.n_locks >= 3);
+}
+
 static void what_is_small_or_comes_without_an_image_is_taken_at_once(void **state)
 {
     (void)state;
@@ -204,6 +229,24 @@ static void two_take_turns(void **state)
     until_done(2);
     assert_true(T.other.has_image);
     assert_int_equal(T.locked, 2 * LARGE);
+}
+
+/* Whatever it says it has: the first image is the model's, and there is no other. */
+static void what_is_said_twice_meanwhile_is_not_taken(void **state)
+{
+    (void)state;
+    comes(7, LARGE, 0);
+    comes(7, LARGE, 0);
+    assert_int_equal(T.n_strays, 1);
+    turns(2);
+    comes(7, 4096, 0);
+    comes(7, LARGE, SH_E_QUOTA);
+    assert_int_equal(T.n_strays, 3);
+    assert_int_equal(T.n_done, 0);
+    until_done(1);
+    assert_null(T.all.first);
+    assert_int_equal(T.locked, LARGE);
+    assert_int_equal(T.m.locked, LARGE);
 }
 
 static void a_lock_that_is_refused_is_for_the_load_to_fail_with(void **state)
@@ -250,8 +293,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(it_is_ready_when_all_of_it_is_locked),
+        TEST(runs_have_as_much_time_after_a_piece_as_it_took),
         TEST(what_is_small_or_comes_without_an_image_is_taken_at_once),
         TEST(two_take_turns),
+        TEST(what_is_said_twice_meanwhile_is_not_taken),
         TEST(a_lock_that_is_refused_is_for_the_load_to_fail_with),
         TEST(what_goes_meanwhile_leaves_nothing),
     };
