@@ -521,11 +521,17 @@ void tx_image_force(struct tx *t, struct tx_image *im)
     dev_ticket_force(t->mem, im->slot, im->value);
 }
 
+void tx_image_replan(struct tx_image *im)
+{
+    im->plan.n_groups = 0;
+}
+
 void tx_image_fini(struct tx_image *im)
 {
     free(im->groups);
     im->groups = NULL;
-    im->n_groups = im->plan.n_groups = 0;
+    im->n_groups = 0;
+    tx_image_replan(im);
 }
 
 /* Only at debug level: the marks of a run without them cost nothing. */
@@ -650,7 +656,7 @@ static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place 
         im->n_groups = im->plan.n_groups;
         return SH_OK;
     }
-    im->plan.n_groups = 0;
+    tx_image_replan(im);
     rc = find_groups(t, im, &p, layer_ns, err);
     if (rc)
         return rc;

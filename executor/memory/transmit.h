@@ -68,7 +68,8 @@ int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct
  * or until tx_forget(arg). */
 int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_err *err);
 void tx_forget(struct tx *t, const void *arg);
-/* Call it each millisecond: the next copy finds the way warm (dev_mem_rehearse). */
+/* Nothing while something is on the lanes. Called now and then, the next copy finds the way warm
+ * (dev_mem_rehearse). */
 void tx_rehearse(struct tx *t);
 bool tx_is_busy(const struct tx *t); /* some mark has not come back yet */
 
@@ -149,6 +150,9 @@ uint64_t tx_needed_bytes(const struct tx_image *im);      /* over the link, with
 void tx_image_arrived(struct tx *t, struct tx_image *im); /* call it from fn */
 /* Raises the tickets of all copies that are under way or still due. Waiters go on, with garbage. */
 void tx_image_force(struct tx *t, struct tx_image *im);
+/* Groups are found anew at the next load. Call it before layer_ns of a load is freed: the same
+ * place could have other times later. */
+void tx_image_replan(struct tx_image *im);
 void tx_image_fini(struct tx_image *im);
 /* Size in bytes, on the device, of the smallest head that hides the copy of the rest, so that a run
  * with these layer times is not delayed. It need not end with a layer or a block. */

@@ -35,6 +35,7 @@ void model__drop_tables(struct model *m)
     share__forget(m);
     sh_shm_fini(&m->image);
     tx_image_fini(&m->tx);
+    tx_image_replan(&m->base->tx); /* perhaps for times of this shape */
     free(m->layer_ends);
     free(m->link_ends);
     free(m->batches);

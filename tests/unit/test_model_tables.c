@@ -73,6 +73,7 @@ static struct {
     int fits_rc, space_rc, add_rc, n_removed;
     size_t most_kept, most_ws;
     bool is_short;
+    const struct tx_image *replanned; /* the last one */
 } R;
 
 /* ------------------------------------------------------------------ the rest of the executor */
@@ -257,6 +258,7 @@ void tx_forget(struct tx *t, const void *arg) { (void)t, (void)arg; }
 void tx_image_arrived(struct tx *t, struct tx_image *im) { (void)t, (void)im; }
 bool tx_image_busy(const struct tx_image *im) { (void)im; return false; }
 void tx_image_fini(struct tx_image *im) { (void)im; }
+void tx_image_replan(struct tx_image *im) { R.replanned = im; }
 void tx_image_force(struct tx *t, struct tx_image *im) { (void)t, (void)im; }
 bool tx_load_waits(const struct tx_image *im) { (void)im; return false; }
 void uplink_send(const struct uplink *u, const struct sh_msg *m) { (void)u, (void)m; }
@@ -569,7 +571,9 @@ static void a_shape_uses_the_image_of_its_version(void **state)
                     (RC[i] != 0)); /* no half of them */
     }
     assert_true(shape->layer_ns[0] == 2e6);
+    R.replanned = NULL;
     model__free(shape);
+    assert_ptr_equal(R.replanned, &R.m->tx); /* its groups may have been found for those times */
 }
 
 static void times_of_a_shape_are_scaled_within_reason(void **state)

@@ -3,7 +3,7 @@
  * Without it: a group could be announced before its bytes are there, a resident head could be
  * copied again (or a missing byte not at all), or a stuck switch could hold its waiter for ever. */
 /* uses: tests/lab/group.o executor/memory/transmit.o executor/memory/links.o runtime/group.o libdevice.a */
-/* link: -ldl -Wl,--wrap=dev_mem_measure */
+/* link: -ldl -Wl,--wrap=dev_mem_measure -Wl,--wrap=dev_mem_rehearse */
 #include "common/clock.h"
 #include "tests/lab/group.h"
 #include "tests/unit/sh_test.h"
@@ -487,6 +487,42 @@ static void a_forgotten_mark_calls_nobody(void **state)
     rig_close(&r);
 }
 
+static unsigned n_rehearsals;
+
+int __wrap_dev_mem_rehearse(struct dev_mem *m, struct sh_err *err);
+int __wrap_dev_mem_rehearse(struct dev_mem *m, struct sh_err *err)
+{
+    (void)m, (void)err;
+    n_rehearsals++;
+    return SH_OK;
+}
+
+/* It would be one more copy for what is on the way to wait for. */
+static void the_way_is_rehearsed_only_while_nothing_is_on_it(void **state)
+{
+    struct rig r;
+    int done = 0;
+
+    (void)state;
+    rig_open(&r, 0.1); /* 400 KB take 4 ms */
+    tx_rehearse(r.tx);
+    assert_int_equal(n_rehearsals, 1);
+    assert_ok(load(&r, &(struct tx_place){0}));
+    tx_rehearse(r.tx);
+    assert_int_equal(n_rehearsals, 1);
+    wait_for(&r, &r.arrived);
+    assert_ok(tx_mark(r.tx, TX_LANE_IN, on_flag, &done, NULL));
+    tx_rehearse(r.tx);
+    assert_int_equal(n_rehearsals, 1);
+    wait_for(&r, &done);
+    sh_loop_once(r.loop, 0, NULL);
+    while (tx_backlog_ns(r.tx) > 0)
+        ;
+    tx_rehearse(r.tx);
+    assert_int_equal(n_rehearsals, 2);
+    rig_close(&r);
+}
+
 static void the_head_to_keep_hides_the_copy_of_the_rest(void **state)
 {
     struct rig r;
@@ -566,6 +602,11 @@ static void groups_are_found_anew_when_the_load_is_another(void **state)
     assert_true(planned_beta_ns(&r, 0) == now);
     assert_true(planned_beta_ns(&r, r.ends[3]) != now);
     assert_int_equal(r.im.plan.resident, r.ends[3]);
+    now = r.im.plan.ways[0].beta_ns;
+    link_becomes(&r, 1.02 * now);
+    assert_true(planned_beta_ns(&r, r.ends[3]) == now);
+    tx_image_replan(&r.im); /* the times are others */
+    assert_true(planned_beta_ns(&r, r.ends[3]) != now);
     r.im.lacks = 1; /* then they are cut for the disk, too */
     r.im.lacks_ns_per_byte = 1;
     assert_ok(tx_load_begin(r.tx, &r.im, &(struct tx_place){0}, r.ns, NULL));
@@ -621,6 +662,7 @@ int main(void)
         cmocka_unit_test(copies_follow_what_comes_into_host_memory),
         cmocka_unit_test(forcing_an_image_frees_its_waiters_and_nobody_elses),
         cmocka_unit_test(a_forgotten_mark_calls_nobody),
+        cmocka_unit_test(the_way_is_rehearsed_only_while_nothing_is_on_it),
         cmocka_unit_test(the_rate_of_the_link_follows_the_images_that_are_sent),
         cmocka_unit_test(groups_are_found_anew_when_the_load_is_another),
         cmocka_unit_test(no_single_copy_says_that_the_link_has_no_end_of_bandwidth),
