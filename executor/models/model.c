@@ -225,8 +225,10 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
 
     if (!rc)
         rc = model_check_fits(m, model__most_workspace(m), err);
-    if (!rc)
+    if (!rc) {
+        packed__take_spare(m, model__most_workspace(m));
         rc = take_image(m, d, fds, n_fds, err);
+    }
     if (rc)
         goto fail;
     m->tx = packed__tx(m);

@@ -33,6 +33,12 @@
 #define QUEUED_NS_PER_BLOCK 1678.0
 #define HOST_NS_PER_BLOCK 4.2e6
 
+/* A launch may not write over what is still packed, so with the shortest range that will do, the
+ * layers of a group take several launches. With so much more, they take one; it is given back when
+ * they are unpacked. */
+#define SPARE_MOST ((uint64_t)8 << 20)
+#define SPARE_SHARE 8 /* of an image, at most one of so many parts */
+
 static struct residency *places(const struct model *m)
 {
     return space_residency(store__env(m->store)->space);
@@ -47,7 +53,14 @@ static uint32_t n_packable(const struct model *m)
 /* Where the packed image lies in its range. */
 static uint64_t shift_of(const struct model *m)
 {
-    return SH_ALIGN_UP(pack_shift(m->layer_ends, m->link_ends, n_packable(m)), (uint64_t)DEV_ALIGN);
+    return SH_ALIGN_UP(pack_shift(m->layer_ends, m->link_ends, n_packable(m)),
+                       (uint64_t)DEV_ALIGN) +
+           m->spare_bytes;
+}
+
+static uint64_t packed_room(const struct model *m)
+{
+    return SH_MAX(m->image_bytes, shift_of(m) + m->link_bytes);
 }
 
 static int check_link_ends(const struct model *m, struct sh_err *err)
@@ -104,6 +117,7 @@ int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err)
     free(m->link_ends);
     m->link_ends = NULL;
     m->link_bytes = m->room_bytes = m->image_bytes;
+    m->spare_bytes = 0;
     m->packed_from = n_packable(m);
     if (link_ends.len == 0)
         return SH_OK;
@@ -117,8 +131,21 @@ int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err)
     if (rc)
         return rc;
     m->link_bytes = m->link_ends[m->n_layers - 1];
-    m->room_bytes = SH_MAX(m->image_bytes, shift_of(m) + m->link_bytes);
+    m->room_bytes = packed_room(m);
     return SH_OK;
+}
+
+void packed__take_spare(struct model *m, uint64_t ws)
+{
+    if (!m->link_ends)
+        return;
+    m->spare_bytes = SH_MIN(SPARE_MOST, m->image_bytes / SPARE_SHARE) / DEV_ALIGN * DEV_ALIGN;
+    m->room_bytes = packed_room(m);
+    if (model_check_fits(m, ws, NULL) == SH_OK)
+        return;
+    m->spare_bytes = 0;
+    m->room_bytes = packed_room(m);
+    model_check_fits(m, ws, NULL);
 }
 
 struct tx_image packed__tx(const struct model *m)

@@ -25,6 +25,8 @@ void packed__ask(const struct model *m, struct msg_wk_model *to);
 uint64_t packed__stored(const struct model *m, const struct msg_wk_model_done *d);
 /* Ends of packed layers; empty: they are not. The other tables are there. Sets what follows. */
 int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err);
+/* A longer range while it is packed, if that fits beside the workspace. */
+void packed__take_spare(struct model *m, uint64_t ws);
 struct tx_image packed__tx(const struct model *m);
 /* Of the first `held` bytes on the device, those that can be used, or unpacked. */
 uint64_t packed__usable(const struct model *m, uint64_t held);

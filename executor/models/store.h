@@ -97,7 +97,8 @@ struct model {
     struct share share;
     int kept_fd;   /* OWNED: kept file that the builder checks before we map it; -1: none */
     size_t locked; /* so many bytes of the image: all of them, or none */
-    uint64_t image_bytes, room_bytes; /* on the device; of its place there */
+    uint64_t image_bytes, room_bytes; /* on the device; of its place there ... */
+    uint64_t spare_bytes;             /* ... with so many to unpack in fewer launches */
     uint64_t link_bytes; /* in host memory, and over the link: the same if it is not packed */
     uint32_t n_layers, n_batches;
     uint64_t *layer_ends;

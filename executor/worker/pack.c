@@ -10,7 +10,7 @@
 
 #define PIECE ((uint64_t)4 << 20) /* bytes packed without a look at what waits */
 #define LEAST_SAVED 0.02          /* of bytes, and of time; less is not worth it */
-#define GROUP_NS 10000            /* what unpacking a group takes beside its bytes */
+#define GROUP_NS 7000             /* what unpacking a group takes beside its bytes */
 #define AT_ONCE 64u
 
 struct packing {

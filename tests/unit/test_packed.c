@@ -16,6 +16,7 @@
 
 #define N 4u
 #define MIB ((uint64_t)1 << 20)
+#define POOL (64 * MIB)
 
 struct store {
     struct store_env env;
@@ -80,6 +81,12 @@ uint64_t model_resident_bytes(const struct model *m)
     return 0;
 }
 
+int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
+{
+    m->need_bytes = m->room_bytes + ws > POOL ? m->room_bytes + ws : 0;
+    return m->need_bytes ? SH_FAIL(err, SH_E_TOOBIG, "too big") : SH_OK;
+}
+
 void tier_lose(struct model *m, const struct sh_err *why)
 {
     assert_ptr_equal(m, &T.m);
@@ -127,7 +134,7 @@ static void tell_unpacked(uint32_t unpacked, enum msg_packed packed)
 
 static int setup(void **state)
 {
-    const struct dev_mem_conf c = {.pool_bytes = 64 * MIB, .n_lanes = 2};
+    const struct dev_mem_conf c = {.pool_bytes = POOL, .n_lanes = 2};
     static struct dev_lib *lib;
     struct residency_conf conf = {0};
 
@@ -174,6 +181,41 @@ static void no_layer_is_unpacked_over_what_is_still_packed(void **state)
         free(T.m.link_ends);
     }
     T.m.link_ends = NULL;
+}
+
+/* Of all layers, by the rule that none of a launch is written where a later one of it is packed. */
+static uint32_t count_launches(void)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < N; n++) {
+        const uint64_t packed = T.m.tx.shift + layer_begin(T.links, i);
+
+        for (i++; i < N && T.ends[i] <= packed;)
+            i++;
+    }
+    return n;
+}
+
+static void a_longer_range_is_unpacked_in_fewer_launches(void **state)
+{
+    static const uint64_t ENDS_OF[N] = {8, 16, 24, 32}, LINKS_OF[N] = {6, 12, 18, 24};
+    uint64_t least;
+
+    (void)state;
+    take(ENDS_OF, LINKS_OF);
+    least = T.m.room_bytes;
+    assert_int_equal(count_launches(), N);
+    packed__take_spare(&T.m, 0);
+    T.m.tx = packed__tx(&T.m);
+    assert_int_equal(T.m.room_bytes, least + T.m.image_bytes / 8);
+    assert_true(T.m.tx.shift + T.links[N - 1] <= T.m.room_bytes);
+    assert_true(count_launches() < N);
+    packed__take_spare(&T.m, POOL - least); /* beside such a workspace it has no room */
+    assert_int_equal(T.m.room_bytes, least);
+    assert_int_equal(T.m.need_bytes, 0);
+    packed__take_spare(&T.m, POOL); /* not even without it, as whoever asks knows */
+    assert_int_equal(T.m.room_bytes, least);
 }
 
 static void what_is_not_packed_has_nothing_to_unpack(void **state)
@@ -385,6 +427,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_layer_is_unpacked_over_what_is_still_packed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_longer_range_is_unpacked_in_fewer_launches, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_is_not_packed_has_nothing_to_unpack, setup, teardown),
         cmocka_unit_test_setup_teardown(a_run_unpacks_what_was_sent, setup, teardown),
