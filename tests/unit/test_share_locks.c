@@ -301,5 +301,5 @@ int main(void)
         TEST(it_begins_some_time_on_a_busy_executor),
     };
 
-    return cmocka_run_group_tests_name("share", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("share_locks", tests, NULL, NULL);
 }
