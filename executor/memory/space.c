@@ -318,29 +318,45 @@ size_t space_offset(const struct space_range *r)
 
 /* ------------------------------------------------------------------ images */
 
-/* The image does not fill its last blocks: the rest of them must not stay another tenant's under
- * the tag of this one. */
+/* What others left in these bytes, and whose blocks still say so, must not stay there under the tag
+ * of this one. */
+static int scrub_bytes(struct space *s, size_t from, size_t end, uint32_t tag, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t at = from, to; !rc && at < end; at = to) {
+        const uint32_t block = (uint32_t)(at / DEV_BLOCK);
+        const struct arena_seg g = arena_seg_at(residency_arena(s->res), block);
+
+        to = SH_MIN((size_t)(g.first + g.n) * DEV_BLOCK, end);
+        if (g.tag == tag || g.tag == ARENA_CLEAN || g.tag == ARENA_SCRUBBING)
+            continue;
+        rc = zero_bytes(s, at, to - at, err);
+        if (!rc) /* the image may be gone again before that is done */
+            rc = note_pending(s, (struct arena_range){block, to_blocks(to) - block}, err);
+    }
+    return rc;
+}
+
+/* The image does not fill its last blocks. */
 static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t image_bytes,
                       uint32_t tag, struct sh_err *err)
 {
-    const uint32_t end = p->range.first + p->range.n;
-    const size_t from = (size_t)p->range.first * DEV_BLOCK + (size_t)image_bytes;
-    int rc = SH_OK;
+    const size_t first = (size_t)p->range.first * DEV_BLOCK;
 
     if (p->had_blocks == p->range.n)
         return SH_OK;
-    for (uint32_t at = (uint32_t)(from / DEV_BLOCK), to; !rc && at < end; at = to) {
-        const struct arena_seg g = arena_seg_at(residency_arena(s->res), at);
-        const bool is_foreign = g.tag != tag && g.tag != ARENA_CLEAN && g.tag != ARENA_SCRUBBING;
-        const size_t begin = SH_MAX(from, (size_t)at * DEV_BLOCK);
+    return scrub_bytes(s, first + (size_t)image_bytes, first + (size_t)p->range.n * DEV_BLOCK, tag,
+                       err);
+}
 
-        to = SH_MIN(g.first + g.n, end);
-        if (!is_foreign || begin >= (size_t)to * DEV_BLOCK)
-            continue;
-        rc = zero_bytes(s, begin, (size_t)to * DEV_BLOCK - begin, err);
-        if (!rc) /* the image may be gone again before that is done */
-            rc = note_pending(s, (struct arena_range){at, to - at}, err);
-    }
+int space_scrub(struct space *s, uint32_t image, size_t off, size_t bytes, struct sh_err *err)
+{
+    const size_t from = (size_t)residency_first(s->res, image) * DEV_BLOCK + off;
+    const int rc = scrub_bytes(s, from, from + bytes, residency_tag(s->res, image), err);
+
+    if (rc)
+        residency_forget(s->res, image, 0);
     return rc;
 }
 

@@ -63,6 +63,11 @@ size_t space_offset(const struct space_range *r);                       /* bytes
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
                 struct tx_place *out, struct sh_err *err);
 
+/* Of the place that space_place() has just given, some bytes that nothing is copied to: what others
+ * left there is zeroed [enqueue], unless the image had these blocks before. Fails: as the device;
+ * then the image has no place any more. */
+int space_scrub(struct space *s, uint32_t image, size_t off, size_t bytes, struct sh_err *err);
+
 /* Bytes of an image that is there are copied to the place of one that has the same [enqueue], which
  * space_place() has just given, as a head that moves. off: from the first byte of the image. False:
  * they are not. */

@@ -443,10 +443,23 @@ static uint64_t place_bytes(const struct model *m)
     return m->tables.n == 0 ? m->image_bytes : m->at.with_tables ? m->room_bytes : tables__at(m);
 }
 
+/* Tables lie behind where packed layers lie, or lay: nothing comes there any more once they are
+ * unpacked, and the memory may be another one than then. had: so many blocks came along. */
+static int scrub_before_tables(struct model *m, uint32_t had, struct sh_err *err)
+{
+    const uint64_t from = SH_MAX(tables__at(m), (uint64_t)had * DEV_BLOCK);
+    const uint64_t to = m->tx.shift + tx_needed_bytes(&m->tx);
+
+    if (m->tables.at != TABLES_COMING || from >= to)
+        return SH_OK;
+    return space_scrub(store__env(m->store)->space, m->res, from, to - from, err);
+}
+
 int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hit_out,
                  struct sh_err *err)
 {
     uint64_t held, wanted;
+    uint32_t had;
     bool goes_apart;
     int rc = SH_OK;
 
@@ -471,12 +484,15 @@ int model__place(struct model *m, bool with_tables, bool may_evict, uint64_t *hi
         rc = tier_bring(m, goes_apart ? 0 : held, may_evict, err);
     if (!rc)
         rc = tables__begin(m, with_tables, err);
+    had = residency_held(residency_of(m), m->res);
     if (!rc) {
         m->at.with_tables = with_tables;
         rc = space_place(store__env(m->store)->space, m->res, place_bytes(m), may_evict, &m->at,
                          err);
         m->at.with_tables = with_tables;
     }
+    if (!rc)
+        rc = scrub_before_tables(m, had, err);
     if (rc) {
         tables__end(m, false);
         return rc;

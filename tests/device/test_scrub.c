@@ -164,6 +164,37 @@ static void an_image_that_ends_inside_a_block_brings_nothing_along(void **state)
     rig_close(&r);
 }
 
+/* Bob's image grows: between what it had and what comes lies a part that nobody writes to. */
+static void a_part_that_no_copy_comes_to_brings_nothing_along(void **state)
+{
+    const struct residency_image im = {.n_blocks = 5, .short_blocks = 2, .tag = BOB};
+    struct residency *res;
+    struct space_range all;
+    struct tx_place at;
+    struct rig r;
+    uint32_t id;
+
+    (void)state;
+    rig_open(&r);
+    res = space_residency(r.s);
+    all = take(&r, ALICE, N_BLOCKS);
+    use(&r, &all);
+    space_give(r.s, &all, ALICE);
+    assert_ok(residency_add(res, &im, &id, NULL));
+    residency_set_short(res, id, true);
+    assert_ok(space_place(r.s, id, 2 * DEV_BLOCK, true, &at, NULL));
+    residency_set_short(res, id, false);
+    assert_ok(space_place(r.s, id, 5 * DEV_BLOCK, true, &at, NULL));
+    assert_ok(space_scrub(r.s, id, 2 * DEV_BLOCK, DEV_BLOCK + 777, NULL));
+    assert_false(space_is_settled(r.s, at.off + 3 * DEV_BLOCK, 1)); /* whoever has it then */
+    settle(&r);
+    assert_int_equal(secrets(&r, at.off, 2 * DEV_BLOCK), 2 * DEV_BLOCK);
+    assert_int_equal(secrets(&r, at.off + 2 * DEV_BLOCK, DEV_BLOCK + 777), 0);
+    assert_int_equal(secrets(&r, at.off + 3 * DEV_BLOCK + 777, 2 * DEV_BLOCK - 777),
+                     2 * DEV_BLOCK - 777); /* where copies go */
+    rig_close(&r);
+}
+
 static void an_idle_device_is_scrubbed_before_anybody_asks(void **state)
 {
     struct space_range all;
@@ -190,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_workspace_holds_nothing_of_another_tenant),
         cmocka_unit_test(an_image_that_ends_inside_a_block_brings_nothing_along),
+        cmocka_unit_test(a_part_that_no_copy_comes_to_brings_nothing_along),
         cmocka_unit_test(an_idle_device_is_scrubbed_before_anybody_asks),
     };
 

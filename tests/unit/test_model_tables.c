@@ -71,8 +71,9 @@ static struct {
     struct store_shapes shapes;
     struct model *m;
     int fits_rc, space_rc, add_rc, n_removed;
-    size_t most_kept, most_ws;
-    bool is_short;
+    size_t most_kept, most_ws, scrub_off, scrub_bytes;
+    uint32_t held;
+    bool is_short, no_scrub;
     const struct tx_image *replanned; /* the last one */
 } R;
 
@@ -139,6 +140,15 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
 {
     (void)s, (void)image, (void)image_bytes, (void)may_evict, (void)out, (void)err;
     return SH_OK;
+}
+
+int space_scrub(struct space *s, uint32_t image, size_t off, size_t bytes, struct sh_err *err)
+{
+    (void)s;
+    assert_int_equal(image, 4);
+    R.scrub_off = off;
+    R.scrub_bytes = bytes;
+    return R.no_scrub ? SH_FAIL(err, SH_E_IO, "the device refuses") : SH_OK;
 }
 
 int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
@@ -220,7 +230,8 @@ void residency_forget(struct residency *r, uint32_t id, uint32_t blocks)
 { (void)r, (void)id, (void)blocks; }
 void residency_set_packed(struct residency *r, uint32_t id, bool is_packed)
 { (void)r, (void)id, (void)is_packed; }
-uint32_t residency_held(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
+uint32_t residency_held(const struct residency *r, uint32_t id)
+{ (void)r, (void)id; return R.held; }
 double tx_alpha_ns(const struct tx *t) { (void)t; return 0; }
 double tx_beta_ns(const struct tx *t) { (void)t; return 1; }
 uint32_t residency_blocks(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
@@ -550,6 +561,35 @@ static struct model *shape_of(uint32_t a, uint32_t b)
     return shape;
 }
 
+/* Else what another tenant left behind an unpacked image would count as its own tenant's. */
+static void what_lies_before_tables_is_zeroed(void **state)
+{
+    struct sh_err err = {0};
+    uint64_t hit;
+
+    (void)state;
+    assert_ok(taken(NULL));
+    R.m->tx.n_tables = R.m->tables.n = 1;
+    assert_ok(model_place(R.m, &hit, NULL));
+    assert_int_equal(R.scrub_bytes, 0); /* it was never packed */
+    R.m->tables.at = TABLES_AWAY;
+    R.m->tx.shift = 3 * DEV_BLOCK;
+    R.held = 1; /* unpacked */
+    assert_ok(model_place(R.m, &hit, NULL));
+    assert_int_equal(R.scrub_off, DEV_BLOCK);
+    assert_int_equal(R.scrub_bytes, 2 * DEV_BLOCK + 1000);
+    R.m->tables.at = TABLES_AWAY;
+    R.no_scrub = true;
+    R.held = 0;
+    assert_fails(model_place(R.m, &hit, &err), SH_E_IO, &err, "refuses");
+    assert_int_equal(R.scrub_off, 1000);
+    assert_int_equal(R.m->tables.at, TABLES_AWAY);
+    R.scrub_bytes = 0;
+    R.held = 4;
+    assert_ok(model_place(R.m, &hit, NULL)); /* it had those */
+    assert_int_equal(R.scrub_bytes, 0);
+}
+
 static void a_shape_uses_the_image_of_its_version(void **state)
 {
     static const int RC[] = {SH_E_BUG, SH_E_BUG, SH_E_BUG, SH_E_BUG, SH_E_PROTO, SH_E_TOOBIG, 0};
@@ -605,6 +645,7 @@ int main(void)
         TEST(another_worker_may_need_more_and_know_less),
         TEST(other_places_of_inputs_are_noticed_by_their_number_too),
         TEST(another_worker_with_another_image_is_refused),
+        TEST(what_lies_before_tables_is_zeroed),
         TEST(a_shape_uses_the_image_of_its_version),
         TEST(times_of_a_shape_are_scaled_within_reason),
     };
