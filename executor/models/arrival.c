@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
+#include "executor/models/host.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "runtime/device/lock.h"
@@ -29,6 +30,12 @@ static void free_arrival(struct store *s, struct arrival *a)
     free(a);
 }
 
+/* It is there in full only once its pages are locked. */
+static bool may_stay(const struct model *m, uint64_t bytes)
+{
+    return m->handle < 0 || bytes <= host_left(m);
+}
+
 /* A small one takes no longer than a piece. */
 static bool is_to_be_held(struct store *s, const struct worker *w,
                           const struct msg_wk_model_done *d, size_t n_fds)
@@ -37,7 +44,8 @@ static bool is_to_be_held(struct store *s, const struct worker *w,
     const struct model *m = store_find(s, d->handle);
 
     return m && m->base == m && m->phase == MODEL_BUILDING && w->preparing == d->handle && !d->rc &&
-           n_fds == 1 && packed__stored(m, d) > DEV_LOCK_PIECE && dev_mem_is_queued(env->mem) &&
+           n_fds == 1 && packed__stored(m, d) > DEV_LOCK_PIECE &&
+           may_stay(m, packed__stored(m, d)) && dev_mem_is_queued(env->mem) &&
            HOOK_ASK(env->hooks, locks_images, true);
 }
 

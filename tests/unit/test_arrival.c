@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/loop.h"
 #include "executor/models/arrival.h"
+#include "executor/models/host.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
 #include "executor/pool/pool.h"
@@ -26,6 +27,7 @@ static struct {
     unsigned n_locks, n_done, n_strays;
     bool is_queued, refuses, fails, is_slow;
     int64_t slow_until_ns;
+    uint64_t left;      /* of host memory */
     uint64_t done_ends; /* of the message that was taken */
 } T;
 
@@ -54,6 +56,12 @@ uint64_t packed__stored(const struct model *m, const struct msg_wk_model_done *d
 {
     (void)m;
     return d->image_bytes;
+}
+
+uint64_t host_left(const struct model *m)
+{
+    assert_true(m->handle > 0);
+    return T.left;
 }
 
 bool dev_mem_is_queued(const struct dev_mem *m)
@@ -120,6 +128,7 @@ static int set_up(void **state)
     (void)state;
     memset(&T, 0, sizeof(T));
     T.is_queued = true;
+    T.left = 2 * LARGE;
     T.m = (struct model){.handle = 7, .phase = MODEL_BUILDING, .image.fd = -1};
     T.other = (struct model){.handle = 8, .phase = MODEL_BUILDING, .image.fd = -1};
     T.m.base = &T.m;
@@ -218,6 +227,20 @@ static void what_is_small_or_comes_without_an_image_is_taken_at_once(void **stat
     assert_null(T.all.first);
 }
 
+/* A worker that lies could have all memory of the host locked. */
+static void what_has_no_room_is_refused_before_it_is_locked(void **state)
+{
+    (void)state;
+    T.left = LARGE - 1;
+    comes(7, LARGE, 0);
+    assert_int_equal(T.n_done, 1);
+    assert_null(T.all.first);
+    T.m.handle = T.w.preparing = -3; /* of an evaluation: it has no limit */
+    T.m.has_image = false;
+    comes(-3, LARGE, 0);
+    assert_non_null(T.all.first);
+}
+
 static void two_take_turns(void **state)
 {
     (void)state;
@@ -295,6 +318,7 @@ int main(void)
         TEST(it_is_ready_when_all_of_it_is_locked),
         TEST(runs_have_as_much_time_after_a_piece_as_it_took),
         TEST(what_is_small_or_comes_without_an_image_is_taken_at_once),
+        TEST(what_has_no_room_is_refused_before_it_is_locked),
         TEST(two_take_turns),
         TEST(what_is_said_twice_meanwhile_is_not_taken),
         TEST(a_lock_that_is_refused_is_for_the_load_to_fail_with),
