@@ -53,7 +53,8 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_STR(
         struct exec_conf, pack_images, "pack-images", "auto", 0,
         "keep weights packed in host memory, without loss, and unpack them on the device: "
-        "on, off, or auto = where a run for which all of them are copied ends sooner (cuda)"),
+        "on, off, or auto = where a run for which all of them are copied ends sooner, or hardly "
+        "later (cuda)"),
     SH_OPT_INT(
         struct exec_conf, keep_packed_percent, "keep-packed-percent", 100, 0, APART_NEVER, 0,
         "where images that were used within ten minutes take more than so much of the "
