@@ -314,6 +314,12 @@ void residency_set_short(struct residency *r, uint32_t id, bool is_short)
     im->is_unfilled = gives_up && im->pins;
 }
 
+void residency_set_range(struct residency *r, uint32_t id, uint32_t n_blocks, uint32_t short_blocks)
+{
+    r->images[id].conf.n_blocks = n_blocks;
+    r->images[id].conf.short_blocks = short_blocks;
+}
+
 uint32_t residency_first(const struct residency *r, uint32_t id)
 {
     return r->images[id].first;

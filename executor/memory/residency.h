@@ -132,6 +132,9 @@ uint64_t residency_demand(const struct residency *r, uint32_t id, int64_t now_ns
  * short gives back what is behind, if it is not pinned; with the last pin at the latest. Of one
  * that is not short, unpacked_blocks says nothing. */
 void residency_set_short(struct residency *r, uint32_t id, bool is_short);
+/* Another range; it holds nothing. */
+void residency_set_range(struct residency *r, uint32_t id, uint32_t n_blocks,
+                         uint32_t short_blocks);
 /* Whoever evicts it waits for more than a copy when it is wanted again. */
 void residency_set_costly(struct residency *r, uint32_t id, bool is_costly);
 int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,

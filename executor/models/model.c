@@ -211,9 +211,23 @@ int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
     return rc;
 }
 
-static uint32_t to_dev_blocks(uint64_t bytes)
+int model_check_more(struct model *m, uint64_t ws, struct sh_err *err)
 {
-    return (uint32_t)((bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+    struct model *b = m->base;
+    struct sh_err why = {0};
+    int rc;
+
+    m->room_bytes = b->room_bytes;
+    rc = model_check_fits(m, ws, &why);
+    if (rc && b->spare_bytes) {
+        m->room_bytes = packed__least_room(b);
+        why = (struct sh_err){0};
+        rc = model_check_fits(m, ws, &why);
+        b->room_bytes = packed__room(b); /* it may be m */
+        if (!rc)
+            packed__give_spare(b);
+    }
+    return rc ? sh_err_copy(err, &why) : SH_OK;
 }
 
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
@@ -232,12 +246,10 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     if (rc)
         goto fail;
     m->tx = packed__tx(m);
-    im.n_blocks = to_dev_blocks(m->room_bytes);
-    im.unpacked_blocks = to_dev_blocks(tables__at(m));
-    if (m->tables.n)
-        im.short_blocks =
-            to_dev_blocks(SH_MAX(tables__at(m), m->tx.shift + tx_needed_bytes(&m->tx)));
-    im.keep_blocks = to_dev_blocks(tx_keep_bytes(env->tx, &m->tx, m->layer_ns));
+    im.n_blocks = packed__blocks(m->room_bytes);
+    im.unpacked_blocks = packed__blocks(tables__at(m));
+    im.short_blocks = packed__short_blocks(m);
+    im.keep_blocks = packed__blocks(tx_keep_bytes(env->tx, &m->tx, m->layer_ns));
     rc = residency_add(space_residency(env->space), &im, &m->res, err);
     if (rc)
         goto fail;
@@ -283,7 +295,7 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
                            theirs[i].batch);
     rc = check_batch_order(theirs, n, err);
     if (!rc)
-        rc = model_check_fits(m, most_workspace(theirs, n), err);
+        rc = model_check_more(m, most_workspace(theirs, n), err);
     for (size_t i = 0; !rc && i < n; i++) {
         struct msg_batch *b = batch_row(m, theirs[i].batch);
 
@@ -637,6 +649,7 @@ void store_tick(struct store *s, int64_t now_ns)
         model_unkeep(m, now_ns);
         ask_mark(m);
         tier_tick(m);
+        packed__tick(m);
         fetch_tick(m, now_ns);
     }
     share__tick(s);

@@ -50,17 +50,25 @@ static uint32_t n_packable(const struct model *m)
     return m->n_layers - m->tables.n;
 }
 
+static uint64_t least_shift(const struct model *m)
+{
+    return SH_ALIGN_UP(pack_shift(m->layer_ends, m->link_ends, n_packable(m)), (uint64_t)DEV_ALIGN);
+}
+
 /* Where the packed image lies in its range. */
 static uint64_t shift_of(const struct model *m)
 {
-    return SH_ALIGN_UP(pack_shift(m->layer_ends, m->link_ends, n_packable(m)),
-                       (uint64_t)DEV_ALIGN) +
-           m->spare_bytes;
+    return least_shift(m) + m->spare_bytes;
 }
 
-static uint64_t packed_room(const struct model *m)
+uint64_t packed__room(const struct model *m)
 {
     return SH_MAX(m->image_bytes, shift_of(m) + m->link_bytes);
+}
+
+uint64_t packed__least_room(const struct model *m)
+{
+    return m->spare_bytes ? SH_MAX(m->image_bytes, least_shift(m) + m->link_bytes) : m->room_bytes;
 }
 
 static int check_link_ends(const struct model *m, struct sh_err *err)
@@ -118,6 +126,7 @@ int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err)
     m->link_ends = NULL;
     m->link_bytes = m->room_bytes = m->image_bytes;
     m->spare_bytes = 0;
+    m->gives_spare = false;
     m->packed_from = n_packable(m);
     if (link_ends.len == 0)
         return SH_OK;
@@ -131,7 +140,7 @@ int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err)
     if (rc)
         return rc;
     m->link_bytes = m->link_ends[m->n_layers - 1];
-    m->room_bytes = packed_room(m);
+    m->room_bytes = packed__room(m);
     return SH_OK;
 }
 
@@ -140,12 +149,45 @@ void packed__take_spare(struct model *m, uint64_t ws)
     if (!m->link_ends)
         return;
     m->spare_bytes = SH_MIN(SPARE_MOST, m->image_bytes / SPARE_SHARE) / DEV_ALIGN * DEV_ALIGN;
-    m->room_bytes = packed_room(m);
+    m->room_bytes = packed__room(m);
     if (model_check_fits(m, ws, NULL) == SH_OK)
         return;
     m->spare_bytes = 0;
-    m->room_bytes = packed_room(m);
+    m->room_bytes = packed__room(m);
     model_check_fits(m, ws, NULL);
+}
+
+void packed__give_spare(struct model *m)
+{
+    m->gives_spare = m->spare_bytes > 0;
+    packed__tick(m);
+}
+
+void packed__tick(struct model *m)
+{
+    if (!m->gives_spare || m->is_broken || tx_image_busy(&m->tx) ||
+        residency_pins(places(m), m->res))
+        return;
+    residency_forget(places(m), m->res, 0); /* another range */
+    tables__settle(m);
+    packed__forget(m);
+    m->gives_spare = false;
+    m->spare_bytes = 0;
+    m->room_bytes = packed__room(m);
+    m->tx.shift = shift_of(m);
+    residency_set_range(places(m), m->res, packed__blocks(m->room_bytes), packed__short_blocks(m));
+}
+
+uint32_t packed__blocks(uint64_t bytes)
+{
+    return (uint32_t)((bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+}
+
+uint32_t packed__short_blocks(const struct model *m)
+{
+    return m->tables.n == 0
+               ? 0
+               : packed__blocks(SH_MAX(tables__at(m), m->tx.shift + tx_needed_bytes(&m->tx)));
 }
 
 struct tx_image packed__tx(const struct model *m)

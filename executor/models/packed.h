@@ -27,6 +27,15 @@ uint64_t packed__stored(const struct model *m, const struct msg_wk_model_done *d
 int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err);
 /* A longer range while it is packed, if that fits beside the workspace. */
 void packed__take_spare(struct model *m, uint64_t ws);
+/* Where more is to fit than that workspace: gives the longer range up, at once or on a later tick,
+ * when nobody uses it; the image leaves the device for it. */
+void packed__give_spare(struct model *m);
+void packed__tick(struct model *m);
+uint64_t packed__room(const struct model *m);       /* bytes of its range ... */
+uint64_t packed__least_room(const struct model *m); /* ... and without what is longer */
+/* Blocks of its range, and without tables; 0: it has none. */
+uint32_t packed__blocks(uint64_t bytes);
+uint32_t packed__short_blocks(const struct model *m);
 struct tx_image packed__tx(const struct model *m);
 /* Of the first `held` bytes on the device, those that can be used, or unpacked. */
 uint64_t packed__usable(const struct model *m, uint64_t held);

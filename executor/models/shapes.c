@@ -322,14 +322,13 @@ static int take_tables(struct model *m, const struct msg_wk_model_done *d, struc
     if (rc)
         return rc;
     m->image_bytes = b->image_bytes;
-    m->room_bytes = b->room_bytes;
     m->n_layers = b->n_layers;
     if (d->image_bytes != b->image_bytes || d->n_tables != b->tables.n ||
         d->layer_ends.len != b->n_layers * sizeof(uint64_t) ||
         (b->n_layers && memcmp(d->layer_ends.data, b->layer_ends, d->layer_ends.len) != 0) ||
         m->n_batches > b->n_batches)
         return SH_FAIL(err, SH_E_BUG, "a worker compiled the shape to another image");
-    rc = model_check_fits(m, model__most_workspace(m), err);
+    rc = model_check_more(m, model__most_workspace(m), err);
     if (rc)
         return rc;
     m->layer_ns = calloc((size_t)m->n_batches * m->n_layers + 1, sizeof(*m->layer_ns));

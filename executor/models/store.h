@@ -99,6 +99,7 @@ struct model {
     size_t locked; /* so many bytes of the image: all of them, or none */
     uint64_t image_bytes, room_bytes; /* on the device; of its place there ... */
     uint64_t spare_bytes;             /* ... with so many to unpack in fewer launches */
+    bool gives_spare;                 /* when it can: they are needed for something else */
     uint64_t link_bytes; /* in host memory, and over the link: the same if it is not packed */
     uint32_t n_layers, n_batches;
     uint64_t *layer_ends;
@@ -253,6 +254,9 @@ uint64_t model_resident_bytes(const struct model *m); /* on the device; perhaps 
 /* Can this device ever hold its image with ws bytes beside it? Fails: SH_E_TOOBIG (the pool is too
  * small), SH_E_QUOTA (its tenant's); sets need_bytes. */
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err);
+/* The same of a workspace that came later, for a shape perhaps, whose room this sets: before that
+ * fails, the image does without a range that is longer than it must be. */
+int model_check_more(struct model *m, uint64_t ws, struct sh_err *err);
 /* Gives the image its place and sends what is missing. Pins it until all has arrived. Fails:
  * SH_E_DEVMEM, or as the device. */
 int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err);

@@ -183,7 +183,7 @@ static bool give_run_memory(struct switcher *sw, struct run *r)
             return true;
     }
     /* Its tenant's quota may have shrunk below it: then nobody should ask again. */
-    if (rc == SH_E_DEVMEM && model_check_fits(r->model, room__batch(r)->ws_bytes, &never))
+    if (rc == SH_E_DEVMEM && model_check_more(r->model, room__batch(r)->ws_bytes, &never))
         err = never;
     end_current(sw, &err, NULL);
     return true;

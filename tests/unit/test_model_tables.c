@@ -7,6 +7,7 @@
 #include "executor/models/apart.h"
 #include "executor/models/fetch.h"
 #include "executor/models/model_int.h"
+#include "executor/models/packed.h"
 #include "executor/models/seen.h"
 #include "executor/models/share.h"
 #include "executor/models/sibling.h"
@@ -72,6 +73,7 @@ static struct {
     struct model *m;
     int fits_rc, space_rc, add_rc, n_removed;
     size_t most_kept, most_ws, scrub_off, scrub_bytes;
+    size_t most; /* of device memory; 0: nobody looks */
     uint32_t held;
     bool is_short, no_scrub;
     const struct tx_image *replanned; /* the last one */
@@ -83,6 +85,8 @@ int dev_check_fits(size_t pool, size_t kept, size_t ws, int64_t batch, bool trai
                    struct sh_err *err)
 {
     (void)pool, (void)batch, (void)trains;
+    if (R.most && kept + ws > R.most)
+        return SH_FAIL(err, SH_E_TOOBIG, "no room");
     R.most_kept = kept;
     R.most_ws = ws;
     return R.fits_rc ? SH_FAIL(err, R.fits_rc, "it does not fit") : SH_OK;
@@ -236,6 +240,8 @@ double tx_alpha_ns(const struct tx *t) { (void)t; return 0; }
 double tx_beta_ns(const struct tx *t) { (void)t; return 1; }
 uint32_t residency_blocks(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
 bool dev_mem_is_queued(const struct dev_mem *m) { (void)m; return false; }
+void residency_set_range(struct residency *r, uint32_t id, uint32_t n_blocks, uint32_t short_blocks)
+{ (void)r, (void)id, (void)n_blocks, (void)short_blocks; }
 void residency_pin(struct residency *r, uint32_t id) { (void)r, (void)id; }
 uint32_t residency_pins(const struct residency *r, uint32_t id) { (void)r, (void)id; return 0; }
 void residency_set_short(struct residency *r, uint32_t id, bool is_short)
@@ -509,6 +515,38 @@ static void another_worker_may_need_more_and_know_less(void **state)
     assert_int_equal(R.m->n_inputs, 0);
 }
 
+static void a_longer_range_stands_in_the_way_of_no_workspace(void **state)
+{
+    static const uint64_t LINKS[N_LAYERS] = {512, 512, 1024};
+    struct sh_err err = {0};
+    uint64_t least;
+
+    (void)state;
+    assert_ok(taken(NULL));
+    R.m->link_ends = malloc(sizeof(LINKS));
+    assert_non_null(R.m->link_ends);
+    memcpy(R.m->link_ends, LINKS, sizeof(LINKS));
+    R.m->link_bytes = 1024;
+    least = packed__room(R.m);
+    R.m->spare_bytes = 4096;
+    R.m->room_bytes = packed__room(R.m);
+    S.batches[0].ws_bytes = S.batches[1].ws_bytes = 5000;
+    R.most = least + 4999; /* not even without it */
+    assert_fails(model__agree(R.m, &S.done, &err), SH_E_TOOBIG, &err, "no room");
+    assert_int_equal(R.m->need_bytes / DEV_BLOCK, 2);
+    assert_int_equal(R.m->room_bytes, least + 4096);
+    assert_int_equal(R.m->batches[0].ws_bytes, 100);
+    R.most = least + 4096 + 5000;
+    assert_ok(model__agree(R.m, &S.done, NULL));
+    assert_int_equal(R.m->spare_bytes, 4096);
+    S.batches[1].ws_bytes = 5001;
+    assert_ok(model__agree(R.m, &S.done, NULL));
+    assert_int_equal(R.m->spare_bytes, 0);
+    assert_int_equal(R.m->room_bytes, least);
+    assert_int_equal(R.m->need_bytes, 0);
+    assert_int_equal(R.m->batches[1].ws_bytes, 5001);
+}
+
 static void other_places_of_inputs_are_noticed_by_their_number_too(void **state)
 {
     (void)state;
@@ -643,6 +681,7 @@ int main(void)
         TEST(what_does_not_fit_leaves_nothing),
         TEST(an_image_comes_whole_or_from_the_kept_file),
         TEST(another_worker_may_need_more_and_know_less),
+        TEST(a_longer_range_stands_in_the_way_of_no_workspace),
         TEST(other_places_of_inputs_are_noticed_by_their_number_too),
         TEST(another_worker_with_another_image_is_refused),
         TEST(what_lies_before_tables_is_zeroed),

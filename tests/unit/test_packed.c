@@ -49,6 +49,11 @@ uint64_t tables__at(const struct model *m)
     return m->image_bytes; /* it has none */
 }
 
+void tables__settle(struct model *m)
+{
+    assert_int_equal(residency_held(T.space.res, m->res), 0);
+}
+
 void model_unkeep(struct model *m, int64_t now_ns)
 {
     (void)now_ns;
@@ -216,6 +221,45 @@ static void a_longer_range_is_unpacked_in_fewer_launches(void **state)
     assert_int_equal(T.m.need_bytes, 0);
     packed__take_spare(&T.m, POOL); /* not even without it, as whoever asks knows */
     assert_int_equal(T.m.room_bytes, least);
+}
+
+static uint64_t range_blocks(void)
+{
+    return residency_blocks(T.space.res, T.m.res);
+}
+
+static void what_is_needed_for_more_is_given_up_once_nobody_uses_it(void **state)
+{
+    static const uint64_t ENDS_OF[N] = {8, 16, 24, 32}, LINKS_OF[N] = {6, 12, 18, 24};
+    uint64_t least, shift;
+
+    (void)state;
+    take(ENDS_OF, LINKS_OF);
+    least = T.m.room_bytes;
+    shift = T.m.tx.shift;
+    packed__give_spare(&T.m); /* it has none */
+    assert_false(T.m.gives_spare);
+    packed__take_spare(&T.m, 0);
+    T.m.tx = packed__tx(&T.m);
+    residency_set_range(T.space.res, T.m.res, packed__blocks(T.m.room_bytes), 0);
+    assert_int_equal(packed__least_room(&T.m), least);
+    assert_int_equal(range_blocks(), packed__blocks(least + 4 * MIB));
+    place(0);
+    residency_pin(T.space.res, T.m.res); /* by a run */
+    packed__give_spare(&T.m);
+    packed__tick(&T.m);
+    assert_int_equal(T.m.room_bytes, least + 4 * MIB);
+    residency_unpin(T.space.res, T.m.res);
+    packed__tick(&T.m);
+    assert_int_equal(residency_held(T.space.res, T.m.res), 0);
+    assert_int_equal(range_blocks(), packed__blocks(least));
+    assert_int_equal(T.m.room_bytes, least);
+    assert_int_equal(T.m.tx.shift, shift);
+    assert_int_equal(T.m.packed_from, N); /* nothing of it is there */
+    place(0);
+    packed__tick(&T.m); /* once */
+    assert_int_equal(residency_held(T.space.res, T.m.res), packed__blocks(least));
+    assert_ok(residency_check(T.space.res, NULL));
 }
 
 static void what_is_not_packed_has_nothing_to_unpack(void **state)
@@ -430,6 +474,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(a_longer_range_is_unpacked_in_fewer_launches, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(what_is_needed_for_more_is_given_up_once_nobody_uses_it,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_not_packed_has_nothing_to_unpack, setup, teardown),
         cmocka_unit_test_setup_teardown(a_run_unpacks_what_was_sent, setup, teardown),
         cmocka_unit_test_setup_teardown(who_unpacks_next_is_told_how_long, setup, teardown),

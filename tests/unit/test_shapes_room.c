@@ -91,7 +91,7 @@ void model__drop_tables(struct model *m)
     (void)m;
 }
 
-int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
+int model_check_more(struct model *m, uint64_t ws, struct sh_err *err)
 {
     (void)m;
     (void)ws;
