@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/batch/batch.h"
+#include "executor/files/push.h"
 #include "executor/models/host.h"
 #include "executor/models/tier.h"
 #include "executor/pool/waits.h"
@@ -196,6 +197,21 @@ static void on_memory(struct agent *a, const struct msg_tenant_memory *m)
         sh_log_err(SH_LOG_ERROR, "tenant.memory", &err);
 }
 
+static void on_stop(struct exec *x, const struct msg_job_stop *m)
+{
+    if (batch_has(x->batch, m->job))
+        batch_on_stop(x->batch, m);
+    else
+        train_on_stop(x->train, m);
+}
+
+/* Its end is recorded: what was kept here for another start of it goes. */
+static void on_ended(const struct exec *x, int64_t job)
+{
+    if (!batch_has(x->batch, job) && !train_has(x->train, job)) /* else its own end follows */
+        push_forget_ended(&x->files, job);
+}
+
 /* NULL: another job may; there is one at a time, of training or of batch inference. A refusal with
  * CONFLICT is no failure of the job. */
 static const struct sh_err *may_start(const struct exec *x, struct sh_err *why)
@@ -269,12 +285,11 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
             batch_on_start(x->batch, &m->u.batch_start, may_start(x, &err));
         return;
     case MSG_JOB_STOP:
-        if (!is_current_epoch(a, m->u.job_stop.epoch, "JOB_STOP"))
-            return;
-        if (batch_has(x->batch, m->u.job_stop.job))
-            batch_on_stop(x->batch, &m->u.job_stop);
-        else
-            train_on_stop(x->train, &m->u.job_stop);
+        if (is_current_epoch(a, m->u.job_stop.epoch, "JOB_STOP"))
+            on_stop(x, &m->u.job_stop);
+        return;
+    case MSG_JOB_ENDED: /* true whoever says it */
+        on_ended(x, m->u.job_ended.job);
         return;
     case MSG_JOB_SAVE:
         if (!is_current_epoch(a, m->u.job_save.epoch, "JOB_SAVE"))

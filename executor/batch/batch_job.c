@@ -16,10 +16,11 @@
 #define MAX_JSON ((size_t)1 << 20)
 #define INTERVAL_MS 10000
 
-/* May another attempt come here for what is durable? */
+/* May another attempt come here for what is durable? After DONE too, if this process dies before
+ * the scheduler has heard of it: the folder stays until JOB_ENDED. */
 static bool may_come_back(const struct batch_job *j)
 {
-    return j->phase == MSG_JOB_SUSPENDED ||
+    return j->phase == MSG_JOB_SUSPENDED || j->phase == MSG_JOB_DONE ||
            (j->phase == MSG_JOB_FAILED && sh_rc_retry(j->why.rc) && j->durable_at > 0);
 }
 

@@ -151,6 +151,15 @@ void push_forget_job(const struct files *f, const char *dir)
         forget_result(f, to);
 }
 
+void push_forget_ended(const struct files *f, int64_t job)
+{
+    char *dir = NULL;
+
+    if (job > 0 && sh_asprintf(NULL, &dir, "%s/jobs/%" PRId64, f->state_dir, job) == SH_OK)
+        push_forget_job(f, dir);
+    free(dir);
+}
+
 void push_remove_dir(const struct files *f, const char *dir)
 {
     char *copy = NULL;

@@ -27,6 +27,9 @@ void push_cancel(struct push *p); /* done() is not called; NULL is allowed */
 /* The job has left this executor: removes its local files, on a thread. Does nothing if the folder
  * is shared. */
 void push_forget_job(const struct files *f, const char *dir);
+/* As above, of a job that has ended for good: the folder that was kept for another start of it, if
+ * there is one. */
+void push_forget_ended(const struct files *f, int64_t job);
 /* For files that outlive their job's folder. Makes a name for a folder, but not the folder. *out:
  * OWNED. push_remove_dir() removes it on a thread; so does the sweep. */
 int push_own_dir(const struct files *f, char **out, struct sh_err *err);

@@ -57,6 +57,7 @@ void train_pause_for_compile(struct train *t, struct worker *w);
 
 /* why_not: NULL, or why no job may start now. Answers with JOB_STATE. */
 void train_on_start(struct train *t, const struct msg_job_start *m, const struct sh_err *why_not);
+bool train_has(const struct train *t, int64_t job); /* it has the job, not ended */
 void train_on_stop(struct train *t, const struct msg_job_stop *m);
 void train_on_save(struct train *t, const struct msg_job_save *m);
 /* Suspends the job before the process ends; train_is_quiet() when it is on disk. */

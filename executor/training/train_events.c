@@ -319,7 +319,7 @@ void train_on_stop(struct train *t, const struct msg_job_stop *m)
     /* No answer if it is not here: the scheduler was told of its end before, over this connection
      * or in its greeting. Another one that comes late would end the next start of the job, which
      * has the same attempt (tests/protocols/job.pml). */
-    if (!j || j->id != m->job || job_has_ended(j))
+    if (!train_has(t, m->job))
         return;
     was = j->end;
     if (m->how == MSG_JOB_HOW_CANCEL)
@@ -328,6 +328,11 @@ void train_on_stop(struct train *t, const struct msg_job_stop *m)
         suspend(j);
     if (j->end != was)
         job_log_say(j->log, "is stopped by the scheduler: %s", m->why);
+}
+
+bool train_has(const struct train *t, int64_t job)
+{
+    return t->job && t->job->id == job && !job_has_ended(t->job);
 }
 
 /* No answer if it is not here or about to leave: it is asked again where it goes on. */

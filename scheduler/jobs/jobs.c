@@ -94,6 +94,17 @@ void jobs__remove(struct sched *s, struct job *j)
     job_free(j);
 }
 
+void jobs__end(struct sched *s, struct job *j)
+{
+    const char *name = j->executor[0] ? j->executor : j->last_executor;
+    struct exec *e = name[0] ? execs_find(&s->execs, name) : NULL;
+
+    if (e && e->session)
+        session_send(e->session,
+                     &(struct sh_msg){.type = MSG_JOB_ENDED, .u.job_ended = {.job = j->id}});
+    jobs__remove(s, j);
+}
+
 void jobs__change(struct sched *s, struct job *j, enum job_state to, const char *reason)
 {
     struct sh_err err = {0};

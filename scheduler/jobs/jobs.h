@@ -137,6 +137,8 @@ void jobs__stop(struct sched *s, struct job *j, uint32_t how, const char *why);
 void jobs__follow_wishes(struct sched *s, struct job *j); /* tells its executor, once */
 bool jobs__is_busy(const struct job *j); /* a change is on its way to the database */
 void jobs__remove(struct sched *s, struct job *j);
+/* Its end is recorded, or its row is gone: who had it last is told, and it is removed. */
+void jobs__end(struct sched *s, struct job *j);
 void jobs__change(struct sched *s, struct job *j, enum job_state to, const char *reason);
 void jobs__leave(struct sched *s, struct job *j);                    /* it has left its executor */
 struct exec *jobs__exec(const struct sched *s, const struct job *j); /* connected, or NULL */

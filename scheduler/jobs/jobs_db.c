@@ -130,7 +130,7 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
             job_adopt_state(j, w->out->state);
             if (w->out->state == JOB_FAILED)
                 count_end(j);
-            jobs__remove(s, j);
+            jobs__end(s, j);
         } else {
             jobs__follow(s, j, w->out->state); /* CANCELLING: no executor was told of it */
             jobs__doubt(s, j);
@@ -203,7 +203,7 @@ static void on_conflict(struct sched *s, struct job *j, enum job_state actual)
         jobs__stop(s, j, MSG_JOB_HOW_CANCEL, "Cancelled");
         job_adopt_state(j, actual);
         jobs__leave(s, j);
-        jobs__remove(s, j);
+        jobs__end(s, j);
         return;
     }
     jobs__follow(s, j, actual);
@@ -253,7 +253,7 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
         sched_wake_jobs(s); /* another one of its array may start */
     if (job_state_is_final(j->state) && j->n_pending == 0) {
         count_end(j);
-        jobs__remove(s, j);
+        jobs__end(s, j);
         return;
     }
     jobs__flush(s, j);

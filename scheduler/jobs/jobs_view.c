@@ -246,7 +246,7 @@ static void drop_ended(struct sched *s, struct job *j)
 {
     jobs__stop(s, j, MSG_JOB_HOW_CANCEL, "Cancelled");
     jobs__leave(s, j);
-    jobs__remove(s, j);
+    jobs__end(s, j);
 }
 
 /* Of a line that nobody has heard of and that has no room any more: it has to wait for a full look.

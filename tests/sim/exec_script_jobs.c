@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define N_JOBS 8u
 #define STOP_WITHIN_NS SH_S(150) /* a worker may hang, or compile, meanwhile */
@@ -41,7 +42,7 @@ static struct script_job {
     int64_t save_asked;
     int64_t told_step, heard_step;
     uint32_t n_failed;
-    uint64_t n_failed_writes; /* could_not_write() when it was started */
+    uint64_t n_failed_writes; /* could_not_write() when it was started, or ended */
 } jobs[N_JOBS];
 static size_t n_jobs, at;              /* at: the one that it is the turn of */
 static uint64_t n_gains, n_gains_then; /* steps, ends, beginnings: so far, and when the end began */
@@ -317,6 +318,31 @@ static void check_result(const struct script_job *j)
     sh_st_close(f);
 }
 
+/* Nobody starts it again, and it is told so; what the executor has kept of it goes. */
+static void end(struct script_job *j)
+{
+    struct sh_msg ended = {.type = MSG_JOB_ENDED, .u.job_ended = {.job = j->id}};
+    struct sh_msg ping = {.type = MSG_PING, .u.ping = {.cookie = (uint64_t)j->id}};
+
+    j->where = JOB_ENDED;
+    j->n_failed_writes = could_not_write();
+    script__send(&ended);
+    script__send(&ping);
+}
+
+/* It has heard of the end of this job. */
+static void on_pong(const struct msg_pong *m)
+{
+    const struct script_job *j = job_of((int64_t)m->cookie);
+    char dir[64];
+
+    if (!j || !script.is_remote || j->n_failed_writes != could_not_write())
+        return;
+    snprintf(dir, sizeof(dir), "%s/jobs/%s", script.e->state_dir, j->dir);
+    SIM_CHECK("files", access(dir, F_OK) < 0, "job %" PRId64 " has ended, and its folder is there",
+              j->id);
+}
+
 static void on_failed(struct script_job *j, const struct msg_job_state *m)
 {
     if (j->is_batch &&
@@ -327,7 +353,7 @@ static void on_failed(struct script_job *j, const struct msg_job_state *m)
         again(j);
         return;
     }
-    j->where = JOB_ENDED;
+    end(j);
 }
 
 /* One that was suspended goes on from the step that it says, unless that could not be written: what
@@ -368,14 +394,14 @@ static void on_state(const struct msg_job_state *m)
     switch (m->state) {
     case MSG_JOB_DONE:
         check_result(j);
-        j->where = JOB_ENDED;
+        end(j);
         return;
     case MSG_JOB_FAILED:
         on_failed(j, m);
         return;
     case MSG_JOB_CANCELLED:
         SIM_CHECK("epoch", j->cancel_asked, "job %" PRId64 " was cancelled by nobody", j->id);
-        j->where = JOB_ENDED;
+        end(j);
         return;
     case MSG_JOB_SUSPENDED:
         check_suspended(j, m);
@@ -430,6 +456,9 @@ void script__jobs_on(const struct sh_msg *m)
         return;
     case MSG_JOB_SAVED:
         on_saved(&m->u.job_saved);
+        return;
+    case MSG_PONG:
+        on_pong(&m->u.pong);
         return;
     case MSG_JOB_EVALUATED:
         on_evaluated(&m->u.job_evaluated);

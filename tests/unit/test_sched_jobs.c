@@ -252,6 +252,53 @@ static void only_a_whole_result_is_a_success(void **state)
     }
 }
 
+/* Not before: who dies meanwhile is asked once more, and needs what it has. */
+static void its_executor_hears_of_an_end_that_is_recorded(void **state)
+{
+    static const enum msg_job_phase PHASES[] = {MSG_JOB_DONE, MSG_JOB_SUSPENDED};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(PHASES); i++) {
+        begin(state);
+        row->line.is_batch = true;
+        start();
+        exec_up(&y, "y");
+        phase(MSG_JOB_RUNNING);
+        w.held = "job.write";
+        said((struct msg_job_state){.job = 5,
+                                    .attempt = 1,
+                                    .state = PHASES[i],
+                                    .step = 4,
+                                    .result = "{\"digest\":\"" W_DIGEST "\"}"});
+        assert_null(heard(&x, MSG_JOB_ENDED));
+        w.held = NULL;
+        turn();
+        if (PHASES[i] == MSG_JOB_DONE)
+            assert_int_equal(hear(&x, MSG_JOB_ENDED)->u.job_ended.job, 5);
+        else
+            assert_null(heard(&x, MSG_JOB_ENDED)); /* it may come back */
+        assert_null(heard(&y, MSG_JOB_ENDED));
+        end(state);
+    }
+}
+
+/* The API ended it as it waited: the one that had it last has kept what it had done. */
+static void an_end_while_it_waits_is_told_to_who_had_it_last(void **state)
+{
+    (void)state;
+    row->line.is_batch = true;
+    start();
+    phase(MSG_JOB_RUNNING);
+    exec_up(&y, "y");
+    world_set_job(5, JOB_SUSPENDED, "");
+    phase(MSG_JOB_SUSPENDED);
+    assert_null(heard(&x, MSG_JOB_ENDED));
+    world_set_job(5, JOB_CANCELLED, "");
+    look_at_all();
+    assert_null(job_of(5));
+    assert_int_equal(hear(&x, MSG_JOB_ENDED)->u.job_ended.job, 5);
+    assert_null(heard(&y, MSG_JOB_ENDED));
+}
+
 static void a_checkpoint_lies_in_the_jobs_folder(void **state)
 {
     static char long_path[300], long_digest[80];
@@ -706,6 +753,8 @@ int main(void)
         cmocka_unit_test(one_that_leaves_stands_where_its_executor_says),
         cmocka_unit_test(failures_end_a_job_or_are_tried_again),
         cmocka_unit_test(only_a_whole_result_is_a_success),
+        cmocka_unit_test(its_executor_hears_of_an_end_that_is_recorded),
+        TEST(an_end_while_it_waits_is_told_to_who_had_it_last),
         TEST(a_checkpoint_lies_in_the_jobs_folder),
         TEST(an_evaluation_is_json_of_some_length),
         TEST(a_start_that_cannot_be_asked_for_is_tried_again),

@@ -352,6 +352,20 @@ static void the_folder_of_a_job_goes_and_its_name_is_free_at_once(void **state)
     assert_int_equal(sh_test_dir_walk(dir, false), 1);
 }
 
+static void what_was_kept_of_a_job_goes_when_it_has_ended_for_good(void **state)
+{
+    struct world *w = *state;
+
+    world_make_dir(w, "jobs/7");
+    world_make_dir(w, "jobs/70");
+    push_forget_ended(&w->here, 0);
+    push_forget_ended(&w->here, 8); /* there is none */
+    assert_true(world_has(w, "jobs/7"));
+    push_forget_ended(&w->here, 7);
+    assert_false(world_has(w, "jobs/7"));
+    assert_true(world_has(w, "jobs/70"));
+}
+
 static void a_start_keeps_young_results_and_no_other_folder(void **state)
 {
     struct world *w = *state;
@@ -397,6 +411,7 @@ int main(void)
         WORLD_TEST(a_lost_job_is_told_so_at_once_and_sends_nothing_more),
         WORLD_TEST(who_cancelled_is_not_told),
         WORLD_TEST(the_folder_of_a_job_goes_and_its_name_is_free_at_once),
+        WORLD_TEST(what_was_kept_of_a_job_goes_when_it_has_ended_for_good),
         WORLD_TEST(a_start_keeps_young_results_and_no_other_folder),
     };
 
