@@ -23,11 +23,13 @@
 #define MODEL_NS SH_S(60) /* so long a model may be away */
 #define OPEN_NS SH_S(600) /* so long descriptors or memory may be wanting */
 #define OPEN_PAUSE_NS SH_S(1)
+#define SWEEP_NS SH_S(3600)
 #define MAX_FAILURES 3 /* of runs in a row: workers that died */
 
 struct batch {
     struct batch_env env;
     struct batch_job *job;
+    int64_t swept_ns;
     struct sh_timer *tick;
 };
 
@@ -667,6 +669,10 @@ static void on_tick(struct sh_loop *l, void *arg)
     struct msg_job_state now;
 
     (void)l;
+    if (!j && sh_clock_ns() - b->swept_ns >= SWEEP_NS) {
+        b->swept_ns = sh_clock_ns();
+        push_sweep_results(b->env.files);
+    }
     if (!j || j->has_ended)
         return;
     fill_state(j, &now);
@@ -689,6 +695,7 @@ int batch_new(const struct batch_env *env, struct batch **out, struct sh_err *er
     if (!b)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate batch inference");
     b->env = *env;
+    b->swept_ns = sh_clock_ns();
     rc = sh_timer_add(env->loop, TICK_NS, TICK_NS, on_tick, b, &b->tick, err);
     if (rc) {
         free(b);

@@ -176,21 +176,31 @@ static bool is_old_result(DIR *d, const char *name)
            sh_clock_wall_ms() / 1000 - st.st_mtime >= KEEP_RESULTS_S;
 }
 
-/* As far as can be seen: a folder that cannot be looked into for now may have one. */
-static bool has_young_result(const char *dir)
+struct results { /* of batch inference, in a folder */
+    bool any, young;
+};
+
+/* As far as can be seen: a folder that cannot be looked into for now may have a young one. */
+static struct results find_results(const char *dir)
 {
     DIR *d = opendir(dir);
-    bool found = !d;
+    struct results r = {.young = !d};
     struct dirent *e;
 
     while (d && (e = readdir(d)))
-        found |= result_file_is(e->d_name) && !is_old_result(d, e->d_name);
+        if (result_file_is(e->d_name)) {
+            r.any = true;
+            r.young |= !is_old_result(d, e->d_name);
+        }
     if (d)
         closedir(d);
-    return found;
+    return r;
 }
 
-void push_sweep_jobs(const struct files *f)
+/* dir: of a job, or (is_gone) one that was to be removed. */
+typedef void sweep_fn(const struct files *f, const char *dir, bool is_gone);
+
+static void sweep_dirs(const struct files *f, sweep_fn *fn)
 {
     char *root = NULL, *dir = NULL;
     int64_t id;
@@ -203,11 +213,36 @@ void push_sweep_jobs(const struct files *f)
         if ((!is_gone && sh_parse_i64(e->d_name, 1, INT64_MAX, "job", &id, NULL)) ||
             sh_asprintf(NULL, &dir, "%s/%s", root, e->d_name))
             continue;
-        if (is_gone || !has_young_result(dir))
-            folder_remove(dir);
+        fn(f, dir, is_gone);
         free(dir);
     }
     if (d)
         closedir(d);
     free(root);
+}
+
+static void sweep_earlier(const struct files *f, const char *dir, bool is_gone)
+{
+    (void)f;
+    if (is_gone || !find_results(dir).young)
+        folder_remove(dir);
+}
+
+void push_sweep_jobs(const struct files *f)
+{
+    sweep_dirs(f, sweep_earlier);
+}
+
+static void sweep_old(const struct files *f, const char *dir, bool is_gone)
+{
+    const struct results r = is_gone ? (struct results){.any = false} : find_results(dir);
+
+    if (r.any && !r.young)
+        push_forget_job(f, dir);
+}
+
+void push_sweep_results(const struct files *f)
+{
+    if (f->transfers)
+        sweep_dirs(f, sweep_old);
 }

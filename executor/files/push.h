@@ -37,5 +37,8 @@ void push_remove_dir(const struct files *f, const char *dir);
 /* At start: removes the folders of earlier jobs. Results of batch inference younger than a day
  * stay, complete or not: for the next attempt if it comes here. */
 void push_sweep_jobs(const struct files *f);
+/* Now and then, while no batch inference is here: removes the folders whose results have all become
+ * older than that. Their jobs have ended, or gone on, elsewhere. */
+void push_sweep_results(const struct files *f);
 
 #endif

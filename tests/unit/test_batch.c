@@ -2,7 +2,9 @@
  * it: a job could go on after it has ended, be done without its result, or wait for ever where
  * another try would do. */
 /* uses: executor/batch/batch.o executor/batch/slot_life.o */
+#include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "executor/batch/batch_int.h"
 #include "executor/files/push.h"
 #include "executor/requests/slabs.h"
@@ -29,7 +31,7 @@ static struct {
     void *run_arg;
     push_done_fn *push_fn;
     int submit_rc, push_rc, new_rc;
-    int n_runs, n_states, n_saved, n_withdrawn, n_freed;
+    int n_runs, n_states, n_saved, n_withdrawn, n_freed, n_sweeps;
     struct msg_job_state said;
     char logged[128];
 } R;
@@ -127,6 +129,12 @@ int push_start(const struct files *f, const struct push_conf *c, push_done_fn *d
         return SH_FAIL(err, R.push_rc, "not sent");
     R.push_fn = done;
     return SH_OK;
+}
+
+void push_sweep_results(const struct files *f)
+{
+    assert_ptr_equal(f, &R.files);
+    R.n_sweeps++;
 }
 
 int batch_io_open(struct disk_task *t, struct sh_err *e)
@@ -395,6 +403,31 @@ static void what_fails_for_now_is_tried_again(void **state)
     rig_close();
 }
 
+static void pass(int64_t ns)
+{
+    sh_clock_advance(ns);
+    assert_ok(sh_loop_once(R.loop, 0, NULL));
+}
+
+/* Nobody says of a result that was kept here that its job has ended since, elsewhere. */
+static void old_results_are_looked_for_each_hour_without_a_job(void **state)
+{
+    (void)state;
+    sh_clock_fake(1, 0);
+    rig_open(true);
+    pass(SH_S(3599));
+    assert_int_equal(R.n_sweeps, 0);
+    pass(SH_S(2));
+    assert_int_equal(R.n_sweeps, 1);
+    pass(SH_S(3599));
+    assert_int_equal(R.n_sweeps, 1);
+    start(0); /* what it goes on with may be old */
+    pass(SH_S(7200));
+    assert_int_equal(R.n_sweeps, 1);
+    rig_close();
+    sh_clock_real();
+}
+
 static void a_run_that_fails_says_where(void **state)
 {
     static const struct {
@@ -546,6 +579,7 @@ int main(void)
         cmocka_unit_test(it_is_done_where_its_result_is),
         cmocka_unit_test(its_log_names_the_rule_by_which_it_is_stopped),
         cmocka_unit_test(what_fails_for_now_is_tried_again),
+        cmocka_unit_test(old_results_are_looked_for_each_hour_without_a_job),
         cmocka_unit_test(a_run_that_fails_says_where),
         cmocka_unit_test(what_cannot_begin_says_why),
         cmocka_unit_test(one_that_has_ended_hears_nothing_more),

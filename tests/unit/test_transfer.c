@@ -396,6 +396,36 @@ static void a_start_keeps_young_results_and_no_other_folder(void **state)
     assert_true(world_has(w, "jobs/mine")); /* no job's */
 }
 
+/* As young as it has to be, until it is looked at on a later day. */
+static void only_old_results_go_while_it_runs(void **state)
+{
+    struct world *w = *state;
+    const struct timeval old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    static const struct {
+        const char *dir, *file;
+        bool is_old, stays;
+    } CASES[] = {{"jobs/1", "result-1.part", false, true},
+                 {"jobs/2", "result-1.part", true, false},
+                 {"jobs/3", "result.safetensors", true, false},
+                 {"jobs/4", "ckpt-5.safetensors", true, true}, /* a job that trains here */
+                 {"jobs/mine", "result.safetensors", true, true}};
+    struct files shared = w->here;
+    char path[256];
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        world_make_dir(w, CASES[i].dir);
+        snprintf(path, sizeof(path), "%s/%s/%s", w->dir, CASES[i].dir, CASES[i].file);
+        sh_test_write_file(path, "x", 1);
+        assert_true(!CASES[i].is_old || utimes(path, old) == 0);
+    }
+    shared.transfers = NULL;
+    push_sweep_results(&shared); /* the API's: it knows what is to stay */
+    assert_true(world_has(w, "jobs/2"));
+    push_sweep_results(&w->here);
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++)
+        assert_int_equal(world_has(w, CASES[i].dir), CASES[i].stays);
+}
+
 #define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -413,6 +443,7 @@ int main(void)
         WORLD_TEST(the_folder_of_a_job_goes_and_its_name_is_free_at_once),
         WORLD_TEST(what_was_kept_of_a_job_goes_when_it_has_ended_for_good),
         WORLD_TEST(a_start_keeps_young_results_and_no_other_folder),
+        WORLD_TEST(only_old_results_go_while_it_runs),
     };
 
     return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
