@@ -144,11 +144,21 @@ int packed__read(struct model *m, struct sh_blob link_ends, struct sh_err *err)
     return SH_OK;
 }
 
+/* Packed layers begin right behind the image at the latest: what lies further away lies apart, as a
+ * worker sees it. */
+static uint64_t longest_spare(const struct model *m)
+{
+    const uint64_t shift = least_shift(m);
+    const uint64_t most = m->image_bytes > shift ? m->image_bytes - shift : 0;
+
+    return SH_MIN(most, SH_MIN(SPARE_MOST, m->image_bytes / SPARE_SHARE)) / DEV_ALIGN * DEV_ALIGN;
+}
+
 void packed__take_spare(struct model *m, uint64_t ws)
 {
     if (!m->link_ends)
         return;
-    m->spare_bytes = SH_MIN(SPARE_MOST, m->image_bytes / SPARE_SHARE) / DEV_ALIGN * DEV_ALIGN;
+    m->spare_bytes = longest_spare(m);
     m->room_bytes = packed__room(m);
     if (model_check_fits(m, ws, NULL) == SH_OK)
         return;

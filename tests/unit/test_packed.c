@@ -223,6 +223,21 @@ static void a_longer_range_is_unpacked_in_fewer_launches(void **state)
     assert_int_equal(T.m.room_bytes, least);
 }
 
+static void packed_layers_begin_behind_the_image_at_the_latest(void **state)
+{
+    static const uint64_t ONE[N] = {32, 32, 32, 32}, ITS[N] = {24, 24, 24, 24};
+    static const uint64_t LAST[N] = {2, 4, 6, 32}, THEIRS[N] = {1, 2, 3, 24};
+
+    (void)state;
+    take(ONE, ITS);
+    packed__take_spare(&T.m, 0);
+    assert_int_equal(packed__tx(&T.m).shift, T.m.image_bytes);
+    take(LAST, THEIRS);
+    packed__take_spare(&T.m, 0);
+    assert_int_equal(T.m.spare_bytes, 3 * MIB);
+    assert_int_equal(packed__tx(&T.m).shift, T.m.image_bytes);
+}
+
 static uint64_t range_blocks(void)
 {
     return residency_blocks(T.space.res, T.m.res);
@@ -473,6 +488,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_layer_is_unpacked_over_what_is_still_packed, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_longer_range_is_unpacked_in_fewer_launches, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(packed_layers_begin_behind_the_image_at_the_latest, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_is_needed_for_more_is_given_up_once_nobody_uses_it,
                                         setup, teardown),
