@@ -16,6 +16,7 @@
 #include "executor/files/push.h"
 #include "executor/files/transfer.h"
 #include "executor/hooks.h"
+#include "executor/memory/locking.h"
 #include "executor/models/keep.h"
 #include "executor/models/kept_dir.h"
 #include "executor/models/share.h"
@@ -155,6 +156,8 @@ static int open_device(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = tx_new(x->loop, x->mem, x->conf->name, &x->tx, err);
     if (!rc)
+        rc = locking_new(x->loop, x->mem, &x->locking, err);
+    if (!rc)
         rc = space_new(x->tx, x->conf->name, &residency, &x->space, err);
     return rc;
 }
@@ -286,6 +289,7 @@ static int start_models(struct exec *x, struct sh_err *err)
                                   .link_keys = x->link_keys,
                                   .tx = x->tx,
                                   .mem = x->mem,
+                                  .locking = x->locking,
                                   .space = x->space,
                                   .pool = x->pool,
                                   .files = &x->files,
@@ -322,6 +326,7 @@ static int start_jobs(struct exec *x, struct sh_err *err)
                                     .checkpoint_interval_ms = x->conf->checkpoint_interval_ms,
                                     .loop = x->loop,
                                     .mem = x->mem,
+                                    .locking = x->locking,
                                     .tx = x->tx,
                                     .space = x->space,
                                     .files = &x->files,
@@ -486,6 +491,7 @@ void exec_fini(struct exec *x)
     gpu_watch_stop(x->watch);
     space_free(x->space);
     tx_free(x->tx);
+    locking_free(x->locking);
     dev_mem_close(x->mem);
     dev_lib_close(x->lib);
 }

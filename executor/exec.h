@@ -66,6 +66,7 @@ struct exec {
     struct dev_mem *mem;
     struct gpu_watch *watch; /* NULL: NVML knows nothing of the device */
     struct tx *tx;
+    struct locking *locking;
     struct space *space;
     struct store *store;
     struct pool *pool;

@@ -2,9 +2,9 @@
 #include "executor/models/arrival.h"
 
 #include "common/buf.h"
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
+#include "executor/memory/locking.h"
 #include "executor/models/host.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"
@@ -13,19 +13,18 @@
 #include <stdlib.h>
 
 struct arrival {
+    struct lock_task lock; /* first member */
     struct arrival *next;
     struct worker *w; /* BORROWED: it is alive */
     int64_t handle;
     struct sh_buf message;
     struct sh_shm image;
-    size_t locked; /* so many bytes of it */
 };
 
 static void free_arrival(struct store *s, struct arrival *a)
 {
-    while (a->locked)
-        dev_mem_host_unlock_last(store__env(s)->mem, a->image.base, &a->locked);
-    sh_shm_fini(&a->image);
+    locking_stop(store__env(s)->locking, &a->lock);
+    locking_let_go(store__env(s)->locking, &a->image, a->lock.locked);
     sh_buf_fini(&a->message);
     free(a);
 }
@@ -83,61 +82,48 @@ static void take_arrival(struct store *s, struct arrival *a)
         return; /* the worker is ended as one that hangs */
     }
     m->image = a->image;
-    m->locked = a->locked;
+    m->locked = a->lock.locked;
     a->image = (struct sh_shm){.fd = -1};
-    a->locked = 0;
+    a->lock.locked = 0;
     store__take_done(s, a->w, &msg.u.wk_model_done, &fd, 1);
     if (!m->has_image)
         model__drop_tables(m);
 }
 
-static void on_timer(struct sh_loop *l, void *arg)
+/* NULL behind the last one: there is none. */
+static struct arrival **find_arrival(struct store *s, int64_t handle)
 {
-    struct store *s = arg;
-    struct store_arrivals *all = store__arrivals(s);
-    struct arrival *a = all->first;
-    const int64_t from = sh_clock_ns();
+    struct arrival **p = store__arrivals(s);
 
-    (void)l;
-    if (!a)
-        return;
-    if (dev_mem_host_lock_next(store__env(s)->mem, a->image.base, a->image.bytes, &a->locked,
-                               NULL) ||
-        a->locked == a->image.bytes) {
-        all->first = a->next;
-        take_arrival(s, a);
-        free_arrival(s, a);
-    }
-    sh_timer_set(all->timer, all->first ? sh_clock_ns() - from : -1);
+    while (*p && (*p)->handle != handle)
+        p = &(*p)->next;
+    return p;
+}
+
+static void on_locked(struct lock_task *t, const struct sh_err *why)
+{
+    struct arrival *a = (struct arrival *)t;
+    struct store *s = t->arg;
+
+    (void)why; /* see take_arrival() */
+    *find_arrival(s, a->handle) = a->next;
+    take_arrival(s, a);
+    free_arrival(s, a);
 }
 
 static bool hold_image(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
                        int *fd)
 {
-    struct store_arrivals *all = store__arrivals(s);
-    struct arrival **end = &all->first, *a;
+    struct arrival *a = new_arrival(s, w, d, fd);
 
-    if (!all->timer && sh_timer_add(store__env(s)->loop, -1, 0, on_timer, s, &all->timer, NULL))
-        return false;
-    a = new_arrival(s, w, d, fd);
     if (!a)
         return false;
-    while (*end)
-        end = &(*end)->next;
-    *end = a;
-    if (a == all->first)
-        sh_timer_set(all->timer, 0);
+    a->lock = (struct lock_task){
+        .base = a->image.base, .bytes = a->image.bytes, .done = on_locked, .arg = s};
+    a->next = *store__arrivals(s);
+    *store__arrivals(s) = a;
+    locking_begin(store__env(s)->locking, &a->lock);
     return true;
-}
-
-/* NULL behind the last one: there is none. */
-static struct arrival **find_arrival(struct store *s, int64_t handle)
-{
-    struct arrival **p = &store__arrivals(s)->first;
-
-    while (*p && (*p)->handle != handle)
-        p = &(*p)->next;
-    return p;
 }
 
 /* Who cannot be held is locked at once. */
@@ -162,9 +148,6 @@ void arrival__lose(struct store *s, int64_t handle)
 
 void arrival__stop(struct store *s)
 {
-    struct store_arrivals *all = store__arrivals(s);
-
-    while (all->first)
-        arrival__lose(s, all->first->handle);
-    sh_timer_del(all->timer);
+    while (*store__arrivals(s))
+        arrival__lose(s, (*store__arrivals(s))->handle);
 }

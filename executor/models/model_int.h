@@ -79,11 +79,7 @@ struct store_told {                               /* pin.c: of the places of ima
 };
 struct store_told *store__told(struct store *s);
 struct arrival;
-struct store_arrivals {    /* arrival.c */
-    struct arrival *first; /* OWNED: the pages of this one are being locked */
-    struct sh_timer *timer;
-};
-struct store_arrivals *store__arrivals(struct store *s);
+struct arrival **store__arrivals(struct store *s); /* arrival.c: the first one, OWNED */
 /* A worker is through with a model. If it comes with the image of one that is BUILDING this may be
  * in m->image already, with fds[0]. */
 void store__take_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,

@@ -48,7 +48,7 @@ struct store {
     int64_t loaded_ns; /* when a worker that serves was through with a model, last */
     int64_t renewed_ns;
     struct store_told told;
-    struct store_arrivals arrivals;
+    struct arrival *arrivals;
 };
 
 int store_new(const struct store_env *env, const struct store_users *users, struct store **out,
@@ -85,7 +85,7 @@ struct store_told *store__told(struct store *s)
     return &s->told;
 }
 
-struct store_arrivals *store__arrivals(struct store *s)
+struct arrival **store__arrivals(struct store *s)
 {
     return &s->arrivals;
 }

@@ -172,6 +172,7 @@ struct store_env {
     struct sh_wire_keys *link_keys;
     struct tx *tx;
     struct dev_mem *mem;
+    struct locking *locking;
     struct space *space;
     struct pool *pool;
     const struct files *files;

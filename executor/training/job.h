@@ -13,6 +13,7 @@
 #include "common/safetensors.h"
 #include "executor/files/blobs.h"
 #include "executor/files/disk.h"
+#include "executor/memory/locking.h"
 #include "executor/report/job_log.h"
 #include "executor/training/crashes.h"
 #include "executor/training/interval.h"
@@ -54,10 +55,11 @@ enum job_stand {
 /* Its first state, and how to compute it:
  *
  *   RAW      no worker has compiled it, or its state could not be read
- *   READING  a worker has; the state is being read, and no step is taken       [resume_start]
- *   BUILT    there is a state to start from                               [resume.c: on_read]
+ *   READING  a worker has; the state is being read, then page-locked, and no step is taken
+ *                                                                          [resume_start]
+ *   BUILT    there is a state to start from                             [resume.c: end_start]
  *
- * READING to RAW: the state could not be read, and the job fails. */
+ * READING to RAW: the state could not be read or locked, and the job fails. */
 enum job_build { JOB_RAW, JOB_READING, JOB_BUILT, JOB_N_BUILDS };
 
 enum job_end { END_NONE, END_DONE, END_SUSPEND, END_FAIL, END_CANCEL };
@@ -77,14 +79,17 @@ struct slot { /* one copy in host memory of what steps write of the state */
     int64_t step;
     int64_t taken_ns;      /* when its copy began: so old is the state, not the copy */
     enum copy_state state; /* written by slots.c */
-    bool is_locked;
-    bool is_writing; /* the disk thread reads it */
+    struct lock_task lock; /* nothing is copied there before all of it is locked */
+    bool is_writing;       /* the disk thread reads it */
     /* kept even if others are newer; read from a checkpoint, it may hold weights only */
     bool is_best;
 };
 
-struct finish;     /* finish.c */
+struct finish; /* finish.c */
+struct job;
 struct ckpt_write; /* slots.c */
+
+typedef void job_locked_fn(struct job *j, const struct sh_err *why); /* why: NULL, or why not */
 
 struct job {
     const struct train_env *env;
@@ -112,7 +117,9 @@ struct job {
     struct sh_st_tensor *tensors; /* OWNED: from the table, without data */
     size_t n_tensors;
     struct sh_shm fixed; /* what no step writes of the state; empty: nothing */
-    bool fixed_is_locked;
+    struct lock_task fixed_lock;
+    job_locked_fn *on_locked;   /* NULL: nobody waits */
+    struct sh_err slot_refused; /* rc: why the third or fourth slot could not be locked */
 
     /* where it stands */
     struct worker *w; /* the worker where it runs, is paused or will run */
@@ -233,11 +240,14 @@ int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err);
 
 /* slots.c */
 struct slot *slots_newest(struct job *j);
+/* For a copy. If there is no slot for it yet, this begins to make one. */
 bool slots_have_room(struct job *j);
 struct slot *slots_best(struct job *j);              /* NULL: none is kept */
 void slots_keep_best(struct job *j, struct slot *s); /* keeps this one, and no other */
 int slots_init(struct job *j, struct sh_err *err);   /* makes two, empty, and `fixed` */
-void slots_begin(struct job *j);                     /* makes the first, which is filled, WHOLE */
+/* Page-locks them, once something is in all of their pages. done() comes in a later turn. */
+void slots_lock(struct job *j, job_locked_fn *done);
+void slots_begin(struct job *j); /* makes the first, which is filled, WHOLE */
 /* Starts copying the device's state, which is that of `step`, to a slot. When it is complete the
  * ticket is raised (unless ticket_slot is TX_NO_TICKET), and the slot is WHOLE. Fails:
  * SH_E_CONFLICT: no free slot. */

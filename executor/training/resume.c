@@ -147,6 +147,7 @@ static int read_start_files(struct disk_task *t, struct sh_err *err)
     int rc = SH_OK;
 
     memcpy(j->slots[0].mem.base, from, (size_t)j->written_bytes);
+    memset(j->slots[1].mem.base, 0, (size_t)j->written_bytes); /* else the loop makes its pages */
     if (j->state_bytes > j->written_bytes)
         memcpy(j->fixed.base, from + j->written_bytes, (size_t)(j->state_bytes - j->written_bytes));
     if (!j->resume)
@@ -159,20 +160,27 @@ static int read_start_files(struct disk_task *t, struct sh_err *err)
 
 /* ------------------------------------------------------------------ on the loop */
 
+static void end_start(struct job *j, const struct sh_err *why)
+{
+    job_set_build(j, why ? JOB_RAW : JOB_BUILT);
+    if (why) {
+        train__fail(j, why);
+        return;
+    }
+    slots_begin(j);
+    job_report_checkpoint(j);
+    if (j->resume)
+        job_log_say(j->log, "goes on from the checkpoint of step %" PRId64, j->resume_step);
+}
+
 static void on_read(struct disk_task *t)
 {
     struct reading *r = (struct reading *)t;
-    struct job *j = r->job;
 
-    job_set_build(j, t->err.rc ? JOB_RAW : JOB_BUILT);
-    if (t->err.rc) {
-        train__fail(j, &t->err);
-    } else {
-        slots_begin(j);
-        job_report_checkpoint(j);
-    }
-    if (!t->err.rc && j->resume)
-        job_log_say(j->log, "goes on from the checkpoint of step %" PRId64, j->resume_step);
+    if (t->err.rc)
+        end_start(r->job, &t->err);
+    else
+        slots_lock(r->job, end_start);
     sh_shm_fini(&r->state);
     free(r);
 }

@@ -3,7 +3,8 @@
  * A slot has what steps write of the state (job.h). It is WHOLE only when the copy from the device
  * is complete, so there is always a whole state of one step. Never overwritten are the newest whole
  * slot, one that the disk thread reads, and the best one. The job starts with two slots; others are
- * made only when all present ones are taken.
+ * made only when all present ones are taken. Their pages are locked between runs (locking.h), and a
+ * slot that is not locked yet is none.
  *
  * A state is as old as the beginning of its copy. A copy is due when the newest slot is an interval
  * old, a write when what the disk was given is. A swap copies between, so what is written may be
@@ -63,31 +64,69 @@ struct slot *slots_newest(struct job *j)
     return best;
 }
 
-static int make_memory(const struct job *j, uint64_t bytes, struct sh_shm *mem, bool *is_locked,
-                       struct sh_err *err)
-{
-    int rc = sh_shm_create("shunt-slot", (size_t)bytes, mem, err);
+/* ------------------------------------------------------------------ host memory */
 
+static bool is_here(const struct slot *s)
+{
+    return s->mem.fd >= 0 && s->lock.locked == s->mem.bytes;
+}
+
+static int make_memory(struct job *j, uint64_t bytes, struct sh_shm *mem, struct lock_task *lock,
+                       lock_done_fn *done, struct sh_err *err)
+{
+    int rc;
+
+    if (mem->fd >= 0)
+        return SH_OK;
+    rc = sh_shm_create("shunt-slot", (size_t)bytes, mem, err);
     if (!rc)
-        rc = dev_mem_host_lock(j->env->mem, mem->base, mem->bytes, err);
-    *is_locked = rc == SH_OK;
-    if (rc)
-        sh_shm_fini(mem);
+        *lock = (struct lock_task){.base = mem->base, .bytes = mem->bytes, .done = done, .arg = j};
     return rc;
 }
 
-static int make_slot_memory(const struct job *j, struct slot *s, struct sh_err *err)
+static void drop_memory(struct job *j, struct sh_shm *mem, struct lock_task *lock)
 {
-    return s->mem.fd >= 0 ? SH_OK : make_memory(j, j->written_bytes, &s->mem, &s->is_locked, err);
+    locking_stop(j->env->locking, lock);
+    locking_let_go(j->env->locking, mem, lock->locked);
+    lock->locked = 0;
 }
 
-static struct slot *free_slot(struct job *j)
+/* They are locked in turns: who is through last ends it, or who is refused first. */
+static void on_first_locked(struct lock_task *t, const struct sh_err *why)
+{
+    struct job *j = t->arg;
+    job_locked_fn *done = j->on_locked;
+    const bool has_fixed = j->fixed.fd >= 0;
+
+    if (!why && !(is_here(&j->slots[0]) && is_here(&j->slots[1]) &&
+                  (!has_fixed || j->fixed_lock.locked == j->fixed.bytes)))
+        return;
+    locking_stop(j->env->locking, &j->slots[0].lock);
+    locking_stop(j->env->locking, &j->slots[1].lock);
+    locking_stop(j->env->locking, &j->fixed_lock);
+    j->on_locked = NULL;
+    done(j, why);
+}
+
+static void on_more_locked(struct lock_task *t, const struct sh_err *why)
+{
+    struct job *j = t->arg;
+
+    if (!why)
+        return;
+    sh_err_copy(&j->slot_refused, why);
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        if (&j->slots[i].lock == t)
+            drop_memory(j, &j->slots[i].mem, t);
+}
+
+static struct slot *free_slot(struct job *j, bool here)
 {
     struct slot *newest = slots_newest(j);
 
     for (int i = 0; i < JOB_N_SLOTS; i++)
         if (&j->slots[i] != newest && !is_filling(&j->slots[i]) && !j->slots[i].is_writing &&
-            !j->slots[i].is_best)
+            !j->slots[i].is_best && is_here(&j->slots[i]) == here)
             return &j->slots[i];
     return NULL;
 }
@@ -106,21 +145,37 @@ void slots_keep_best(struct job *j, struct slot *s)
         j->slots[i].is_best = &j->slots[i] == s;
 }
 
+/* Begins to make a slot, if there is one to be made. Fails once if the last one was refused. */
+static int make_slot(struct job *j, struct sh_err *err)
+{
+    struct slot *s = free_slot(j, false);
+    int rc;
+
+    if (j->slot_refused.rc) {
+        sh_err_copy(err, &j->slot_refused);
+        rc = j->slot_refused.rc;
+        j->slot_refused.rc = SH_OK;
+        return rc;
+    }
+    if (!s || s->mem.fd >= 0) /* it is being locked */
+        return SH_OK;
+    rc = make_memory(j, j->written_bytes, &s->mem, &s->lock, on_more_locked, err);
+    if (!rc)
+        locking_begin(j->env->locking, &s->lock);
+    return rc;
+}
+
+/* What was refused is for the copy to fail with. */
 bool slots_have_room(struct job *j)
 {
-    return free_slot(j) != NULL;
+    return free_slot(j, true) || j->slot_refused.rc || make_slot(j, NULL) != SH_OK;
 }
 
 void slots_fini(struct job *j)
 {
-    for (int i = 0; i < JOB_N_SLOTS; i++) {
-        if (j->slots[i].is_locked)
-            dev_mem_host_unlock(j->env->mem, j->slots[i].mem.base);
-        sh_shm_fini(&j->slots[i].mem);
-    }
-    if (j->fixed_is_locked)
-        dev_mem_host_unlock(j->env->mem, j->fixed.base);
-    sh_shm_fini(&j->fixed);
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        drop_memory(j, &j->slots[i].mem, &j->slots[i].lock);
+    drop_memory(j, &j->fixed, &j->fixed_lock);
 }
 
 /* ------------------------------------------------------------------ the first state */
@@ -164,13 +219,23 @@ static void remove_old_files(const struct job *j)
 int slots_init(struct job *j, struct sh_err *err)
 {
     const uint64_t fixed = j->state_bytes - j->written_bytes;
-    int rc = make_slot_memory(j, &j->slots[0], err);
+    int rc = SH_OK;
 
-    if (!rc)
-        rc = make_slot_memory(j, &j->slots[1], err);
-    if (!rc && fixed && j->fixed.fd < 0)
-        rc = make_memory(j, fixed, &j->fixed, &j->fixed_is_locked, err);
+    for (int i = 0; !rc && i < 2; i++)
+        rc = make_memory(j, j->written_bytes, &j->slots[i].mem, &j->slots[i].lock, on_first_locked,
+                         err);
+    if (!rc && fixed)
+        rc = make_memory(j, fixed, &j->fixed, &j->fixed_lock, on_first_locked, err);
     return rc;
+}
+
+void slots_lock(struct job *j, job_locked_fn *done)
+{
+    j->on_locked = done;
+    locking_begin(j->env->locking, &j->slots[0].lock);
+    locking_begin(j->env->locking, &j->slots[1].lock);
+    if (j->fixed.fd >= 0)
+        locking_begin(j->env->locking, &j->fixed_lock);
 }
 
 void slots_begin(struct job *j)
@@ -300,14 +365,13 @@ void slots_note_flight(struct job *j)
 int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,
                    struct sh_err *err)
 {
-    struct slot *s = j->filling ? NULL : free_slot(j);
-    int rc;
+    struct slot *s = j->filling ? NULL : free_slot(j, true);
+    int rc = s || j->filling || !job_has_state(j) ? SH_OK : make_slot(j, err);
 
-    if (!s || !job_has_state(j))
-        return SH_FAIL(err, SH_E_CONFLICT, "no host slot is free for a checkpoint just now");
-    rc = make_slot_memory(j, s, err);
     if (rc)
         return rc;
+    if (!s || !job_has_state(j))
+        return SH_FAIL(err, SH_E_CONFLICT, "no host slot is free for a checkpoint just now");
     if (s->state == COPY_WHOLE)
         state_slot_go(j, s, COPY_EMPTY);
     rc = tx_out(j->env->tx, ticket_slot == TX_NO_TICKET ? TX_STATE : TX_CHECKPOINT,

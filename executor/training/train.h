@@ -29,6 +29,7 @@ struct train_env {
     int64_t checkpoint_interval_ms; /* for jobs that name none; 0: interval.h */
     struct sh_loop *loop;
     struct dev_mem *mem;
+    struct locking *locking;
     struct tx *tx;
     struct space *space;
     const struct files *files;

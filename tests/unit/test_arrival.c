@@ -1,9 +1,10 @@
 /* test_arrival.c - a large image that a worker has made is page-locked piece by piece before its
  * model is ready. Without it: all runs would wait while the pages of a large model are locked; or a
  * load whose worker dies meanwhile could leave locked memory behind. */
-/* uses: executor/models/arrival.o runtime/device/lock.o */
+/* uses: executor/models/arrival.o executor/memory/locking.o runtime/device/lock.o */
 #include "common/clock.h"
 #include "common/loop.h"
+#include "executor/memory/locking.h"
 #include "executor/models/arrival.h"
 #include "executor/models/host.h"
 #include "executor/models/model_int.h"
@@ -21,7 +22,7 @@
 static struct {
     struct sh_loop *loop;
     struct model m, other;
-    struct store_arrivals all;
+    struct arrival *first;
     struct worker w;
     size_t locked;
     unsigned n_locks, n_done, n_strays;
@@ -40,10 +41,10 @@ const struct store_env *store__env(const struct store *s)
     return &env;
 }
 
-struct store_arrivals *store__arrivals(struct store *s)
+struct arrival **store__arrivals(struct store *s)
 {
     (void)s;
-    return &T.all;
+    return &T.first;
 }
 
 struct model *store_find(struct store *s, int64_t handle)
@@ -134,13 +135,16 @@ static int set_up(void **state)
     T.m.base = &T.m;
     T.other.base = &T.other;
     T.w.preparing = 7;
-    return sh_loop_new(&T.loop, NULL);
+    assert_ok(sh_loop_new(&T.loop, NULL));
+    return locking_new(T.loop, NULL, &env.locking, NULL);
 }
 
 static int tear_down(void **state)
 {
     (void)state;
     arrival__stop(NULL);
+    T.is_slow = false;
+    locking_free(env.locking);
     model__drop_tables(&T.m);
     model__drop_tables(&T.other);
     assert_int_equal(T.n_locks, 0);
@@ -196,7 +200,7 @@ static void it_is_ready_when_all_of_it_is_locked(void **state)
     assert_int_equal(T.locked, LARGE);
     assert_int_equal(T.m.locked, LARGE);
     assert_int_equal(T.done_ends, LARGE); /* the message is as it was */
-    assert_null(T.all.first);
+    assert_null(T.first);
 }
 
 static void runs_have_as_much_time_after_a_piece_as_it_took(void **state)
@@ -224,7 +228,7 @@ static void what_is_small_or_comes_without_an_image_is_taken_at_once(void **stat
     T.w.preparing = 8; /* it lies */
     comes(7, LARGE, 0);
     assert_int_equal(T.n_done, 6);
-    assert_null(T.all.first);
+    assert_null(T.first);
 }
 
 /* A worker that lies could have all memory of the host locked. */
@@ -234,11 +238,11 @@ static void what_has_no_room_is_refused_before_it_is_locked(void **state)
     T.left = LARGE - 1;
     comes(7, LARGE, 0);
     assert_int_equal(T.n_done, 1);
-    assert_null(T.all.first);
+    assert_null(T.first);
     T.m.handle = T.w.preparing = -3; /* of an evaluation: it has no limit */
     T.m.has_image = false;
     comes(-3, LARGE, 0);
-    assert_non_null(T.all.first);
+    assert_non_null(T.first);
 }
 
 static void two_take_turns(void **state)
@@ -267,7 +271,7 @@ static void what_is_said_twice_meanwhile_is_not_taken(void **state)
     assert_int_equal(T.n_strays, 3);
     assert_int_equal(T.n_done, 0);
     until_done(1);
-    assert_null(T.all.first);
+    assert_null(T.first);
     assert_int_equal(T.locked, LARGE);
     assert_int_equal(T.m.locked, LARGE);
 }
@@ -294,11 +298,13 @@ static void what_goes_meanwhile_leaves_nothing(void **state)
         turns(i / 2);
         if (i % 2 == 0) {
             arrival__lose(NULL, 8); /* another one */
-            assert_non_null(T.all.first);
+            assert_non_null(T.first);
             arrival__lose(NULL, 7); /* the worker */
-            assert_null(T.all.first);
+            assert_null(T.first);
             turns(3);
             assert_int_equal(T.n_done, 0);
+            for (unsigned n = 0; n < 1000 && T.n_locks; n++)
+                turns(1);
         } else { /* the model; its worker is through with it when the lock is */
             T.m.phase = MODEL_GOING;
             until_done(1);

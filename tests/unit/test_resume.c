@@ -15,6 +15,8 @@
 
 #define N_VALUES 4
 
+static bool is_unlockable; /* its memory */
+
 struct rig {
     struct sh_loop *loop;
     struct files files;
@@ -50,6 +52,16 @@ void slots_keep_best(struct job *j, struct slot *s)
 void job_set_build(struct job *j, enum job_build to)
 {
     j->build = (enum job_build)sh_life_step(&BUILD_LIFE, j->build, to, j->id);
+}
+
+void slots_lock(struct job *j, job_locked_fn *done)
+{
+    struct sh_err err = {0};
+
+    assert_int_equal(j->build, JOB_READING);
+    if (is_unlockable)
+        SH_FAIL(&err, SH_E_NOMEM, "as the test wants it");
+    done(j, is_unlockable ? &err : NULL);
 }
 
 void slots_begin(struct job *j)
@@ -92,7 +104,8 @@ static void rig_open(struct rig *r)
                         .n_losses = N_VALUES,
                         .loss_stride = 1};
     r->j.table = json_pack("[{s:i}]", "off", 0);
-    assert_ok(sh_shm_create("slot", r->tensor.bytes, &r->j.slots[0].mem, NULL));
+    for (int i = 0; i < 2; i++)
+        assert_ok(sh_shm_create("slot", r->tensor.bytes, &r->j.slots[i].mem, NULL));
     for (int i = 0; i < N_VALUES; i++)
         r->losses[i] = NAN;
 }
@@ -102,7 +115,8 @@ static void rig_close(struct rig *r)
     disk_free(r->files.disk);
     sh_loop_free(r->loop);
     json_decref(r->j.table);
-    sh_shm_fini(&r->j.slots[0].mem);
+    for (int i = 0; i < 2; i++)
+        sh_shm_fini(&r->j.slots[i].mem);
     free(r->j.resume);
     sh_test_dir_remove(r->dir);
 }
@@ -263,7 +277,6 @@ static void the_best_weights_come_back_and_what_was_said_of_them(void **state)
         rig_open(&r);
         r.j.trials = (struct trials){.every = 1, .best_by = TRAIN_BY_LOSS};
         r.j.best_names = names;
-        assert_ok(sh_shm_create("slot", r.tensor.bytes, &r.j.slots[1].mem, NULL));
         t[0] = t[1] = r.tensor;
         t[0].data = now;
         t[1].data = best;
@@ -280,7 +293,6 @@ static void the_best_weights_come_back_and_what_was_said_of_them(void **state)
                         !r.j.slots[0].is_best);
             assert_true(r.j.trials.best_step == 1 && r.j.trials.last.loss == 0.5);
         }
-        sh_shm_fini(&r.j.slots[1].mem);
         rig_close(&r);
     }
 }

@@ -3,7 +3,7 @@
  * Without it: a host that fails could cost nearly two intervals of training, where the user has
  * asked for one; a disk that is full could be tried again all the time; or a job that only learns
  * its last layer could have all of its weights copied and written for each checkpoint. */
-/* uses: executor/training/slots.o executor/training/interval.o executor/training/job_life.o executor/training/job_state.o */
+/* uses: executor/training/slots.o executor/training/interval.o executor/training/job_life.o executor/training/job_state.o executor/memory/locking.o runtime/device/lock.o */
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -11,6 +11,7 @@
 #include "common/units.h"
 #include "executor/files/push.h"
 #include "executor/training/job.h"
+#include "runtime/device/lock.h"
 #include "tests/unit/sh_test.h"
 
 #include <stdlib.h>
@@ -24,6 +25,9 @@ static struct world {
     struct job j;
     struct train_env env;
     struct files files;
+    struct sh_loop *loop;
+    const char *unlocked; /* why not; NULL: it is locked, or is about to be */
+    unsigned n_done;      /* calls of its end */
     int64_t now, step_ns, copy_ns, write_ns, swap_every_ns;
     int64_t copied_at, written_at; /* 0: none is under way */
     tx_done_fn *copied;
@@ -32,9 +36,21 @@ static struct world {
     int64_t committed_ns[MAX_STEPS];
     int n_copies, n_swaps, n_writes, n_saved, saved_rc;
     uint64_t out_bytes; /* copied from the device */
+    unsigned n_locked;  /* pieces of host memory */
+    bool refuses;       /* to lock any more */
+    int64_t lock_ns, runs_until;
 } W;
 
 /* ------------------------------------------------------------------ the rest of the executor */
+
+/* As the driver is, for so long as a test says; runs have had as much time before. */
+static void be_slow(void)
+{
+    assert_true(W.now >= W.runs_until);
+    W.now += W.lock_ns;
+    sh_clock_fake(W.now, 0);
+    W.runs_until = W.now + W.lock_ns;
+}
 
 int tx_out(struct tx *t, enum tx_purpose why, size_t off, void *host, size_t bytes,
            struct sh_err *err)
@@ -93,9 +109,6 @@ int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct
 { (void)t, (void)lane, (void)slot, (void)value, (void)err; return SH_OK; }
 double tx_lane_beta_ns(const struct tx *t) { (void)t; return 0.1; }
 size_t space_offset(const struct space_range *r) { (void)r; return 0; }
-int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
-{ (void)m, (void)base, (void)bytes, (void)err; return SH_OK; }
-void dev_mem_host_unlock(struct dev_mem *m, void *base) { (void)m, (void)base; }
 int trials_text(const struct trials *t, char out[static SH_JOB_EVALUATION_BYTES],
                 struct sh_err *err)
 { (void)t, (void)err; out[0] = '\0'; return SH_OK; }
@@ -105,12 +118,55 @@ int push_start(const struct files *f, const struct push_conf *c, push_done_fn *d
 void push_cancel(struct push *p) { (void)p; }
 /* clang-format on */
 
+/* For nobody it is more than a piece at a time, and runs have had as much time before. */
+int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
+{
+    (void)m, (void)base;
+    assert_true(bytes <= DEV_LOCK_PIECE);
+    if (W.refuses)
+        return SH_FAIL(err, SH_E_NOMEM, "as the test wants it");
+    W.n_locked++;
+    be_slow();
+    return SH_OK;
+}
+
+void dev_mem_host_unlock(struct dev_mem *m, void *base)
+{
+    (void)m, (void)base;
+    W.n_locked--;
+    be_slow();
+}
+
 /* ------------------------------------------------------------------ a life */
 
 static void go_to(int64_t ns)
 {
     W.now = ns;
     sh_clock_fake(ns, 0);
+}
+
+static void on_locked(struct job *j, const struct sh_err *why)
+{
+    assert_ptr_equal(j, &W.j);
+    W.unlocked = why ? "refused" : NULL;
+    W.n_done++;
+}
+
+/* One turn of the loop, the clock where the next piece may be. */
+static void turn(void)
+{
+    go_to(SH_MAX(W.now, W.runs_until));
+    assert_ok(sh_loop_once(W.loop, 0, NULL));
+}
+
+static void lock_all(void)
+{
+    const unsigned was = W.n_done;
+
+    slots_lock(&W.j, on_locked);
+    for (int i = 0; i < 100 && W.n_done == was; i++)
+        turn();
+    assert_int_equal(W.n_done, was + 1);
 }
 
 static int begin(void **state)
@@ -122,7 +178,9 @@ static int begin(void **state)
     W.step_ns = SH_MS(250);
     W.copy_ns = SH_MS(50);
     W.write_ns = SH_MS(400);
+    assert_ok(sh_loop_new(&W.loop, NULL));
     W.env = (struct train_env){.executor = "e0", .files = &W.files};
+    assert_ok(locking_new(W.loop, NULL, &W.env.locking, NULL));
     W.j = (struct job){.env = &W.env,
                        .id = 7,
                        .state_bytes = 4096,
@@ -140,6 +198,7 @@ static int begin(void **state)
         W.j.slots[i].mem.fd = -1;
     W.j.fixed.fd = -1;
     assert_ok(slots_init(&W.j, NULL));
+    lock_all();
     slots_begin(&W.j);
     W.committed_ns[0] = W.now;
     return 0;
@@ -151,6 +210,10 @@ static int end(void **state)
     if (W.task)
         W.task->done(W.task);
     slots_fini(&W.j);
+    W.lock_ns = W.runs_until = 0;
+    locking_free(W.env.locking);
+    sh_loop_free(W.loop);
+    assert_int_equal(W.n_locked, 0);
     return 0;
 }
 
@@ -210,6 +273,7 @@ static int64_t live(int64_t ns)
 
     while (W.now < until) {
         go_to(W.now + GRAIN);
+        assert_ok(sh_loop_once(W.loop, 0, NULL));
         oldest = SH_MAX(oldest, age_on_disk());
         if (W.copied_at && W.now >= W.copied_at)
             end_copy();
@@ -378,6 +442,7 @@ static void only_the_head_learns(void)
     W.j.trials.best_by = TRAIN_BY_LOSS;
     assert_ok(job_read_table(&W.j, TABLE, NULL));
     assert_ok(slots_init(&W.j, NULL));
+    lock_all();
     slots_begin(&W.j);
 }
 
@@ -464,6 +529,120 @@ static void a_table_that_cannot_be_is_refused(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ page-locked */
+
+#define LARGE (2 * DEV_LOCK_PIECE + 4096)
+
+/* As a job comes: with another state than that of begin(). */
+static void of_a_large_state(void)
+{
+    slots_fini(&W.j);
+    for (int i = 0; i < 10; i++)
+        turn();
+    assert_int_equal(W.n_locked, 0);
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        W.j.slots[i] = (struct slot){.mem.fd = -1};
+    W.lock_ns = SH_MS(10);
+    W.j.written_bytes = LARGE;
+    W.j.state_bytes = 2 * LARGE;
+    assert_ok(slots_init(&W.j, NULL));
+    assert_int_equal(W.n_locked, 0);
+}
+
+static void its_memory_is_locked_piece_by_piece(void **state)
+{
+    unsigned n = 0;
+
+    (void)state;
+    of_a_large_state();
+    W.n_done = 0;
+    slots_lock(&W.j, on_locked);
+    assert_int_equal(W.n_locked, 0);
+    for (int i = 0; i < 100 && W.n_done == 0; i++) {
+        assert_int_equal(W.n_locked, n);
+        turn();
+        assert_in_range(W.n_locked, n, n + 1);
+        n = W.n_locked;
+        assert_ok(sh_loop_once(W.loop, 0, NULL)); /* runs have as much time */
+        assert_int_equal(W.n_locked, n);
+    }
+    assert_int_equal(W.n_done, 1);
+    assert_true(n >= 9); /* two slots, and what no step writes */
+    assert_null(W.unlocked);
+    /* and so they are unlocked */
+    slots_fini(&W.j);
+    for (int i = 0; i < 100 && W.n_locked; i++) {
+        turn();
+        assert_in_range(W.n_locked, n - 1, n);
+        n = W.n_locked;
+    }
+    assert_int_equal(W.n_locked, 0);
+}
+
+static void a_lock_that_is_refused_is_said_once(void **state)
+{
+    (void)state;
+    of_a_large_state();
+    W.n_done = 0;
+    slots_lock(&W.j, on_locked);
+    turn();
+    turn();
+    W.refuses = true;
+    for (int i = 0; i < 100; i++)
+        turn();
+    assert_int_equal(W.n_done, 1);
+    assert_string_equal(W.unlocked, "refused");
+}
+
+static void what_goes_while_it_is_locked_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        of_a_large_state();
+        W.n_done = 0;
+        slots_lock(&W.j, on_locked);
+        for (int i = 0; i < n; i++)
+            turn();
+        assert_int_equal(W.n_locked, n);
+        slots_fini(&W.j);
+        for (int i = 0; i < 2 * n + 1; i++)
+            turn();
+        assert_int_equal(W.n_locked, 0);
+        assert_int_equal(W.n_done, 0);
+    }
+}
+
+/* While a slow disk has the older slot. */
+static void a_third_slot_counts_once_it_is_locked(void **state)
+{
+    struct sh_err err = {0};
+
+    (void)state;
+    of_a_large_state();
+    lock_all();
+    slots_begin(&W.j);
+    W.j.slots[1].is_writing = true;
+    for (int is_refused = 1; is_refused >= 0; is_refused--) {
+        const unsigned was = W.n_locked;
+
+        assert_int_equal(slots_copy_out(&W.j, 1, TX_NO_TICKET, 0, &err), SH_E_CONFLICT);
+        assert_int_equal(W.n_locked, was);
+        turn();
+        assert_int_equal(W.n_locked, was + 1);
+        assert_false(slots_have_room(&W.j));
+        assert_int_equal(slots_copy_out(&W.j, 1, TX_NO_TICKET, 0, &err), SH_E_CONFLICT);
+        W.refuses = is_refused;
+        for (int i = 0; i < 10; i++)
+            turn();
+        assert_true(slots_have_room(&W.j)); /* or the copy says why not */
+        assert_int_equal(slots_copy_out(&W.j, 1, TX_NO_TICKET, 0, &err),
+                         is_refused ? SH_E_NOMEM : SH_OK);
+        W.refuses = false;
+    }
+    assert_ptr_equal(W.j.filling, &W.j.slots[2]);
+    W.j.slots[1].is_writing = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,6 +655,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_no_step_writes_is_neither_copied_nor_written, begin,
                                         end),
         cmocka_unit_test_setup_teardown(a_first_interval_follows_from_what_is_copied, begin, end),
+        cmocka_unit_test_setup_teardown(its_memory_is_locked_piece_by_piece, begin, end),
+        cmocka_unit_test_setup_teardown(a_lock_that_is_refused_is_said_once, begin, end),
+        cmocka_unit_test_setup_teardown(what_goes_while_it_is_locked_leaves_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(a_third_slot_counts_once_it_is_locked, begin, end),
         cmocka_unit_test_setup_teardown(a_table_that_cannot_be_is_refused, begin, end),
     };
 

@@ -1,0 +1,39 @@
+/* locking.h - page-locks and unlocks large host memory between runs, piece by piece.
+ *
+ * While the driver is at it nobody can enqueue a copy or a ticket (runtime/device/lock.h). So it
+ * does one piece at a time, and then leaves as much time to runs as that took: they have half of
+ * the time, however much is to be locked, and for whom. Those that wait take turns.
+ */
+#ifndef SH_EXECUTOR_MEMORY_LOCKING_H
+#define SH_EXECUTOR_MEMORY_LOCKING_H
+
+#include "common/loop.h"
+#include "common/shm.h"
+#include "runtime/device/dev.h"
+
+struct locking;
+struct lock_task;
+/* In a turn of the loop. why: NULL, or why not all of it could be locked; `locked` stays. */
+typedef void lock_done_fn(struct lock_task *t, const struct sh_err *why);
+
+struct lock_task {
+    struct lock_task *next; /* written by locking.c, like `locked` */
+    void *base;
+    size_t bytes;
+    size_t locked; /* so many, from base on */
+    lock_done_fn *done;
+    void *arg;
+};
+
+/* *out: OWNED, locking_free(). Keeps loop and mem, BORROWED. */
+int locking_new(struct sh_loop *loop, struct dev_mem *mem, struct locking **out,
+                struct sh_err *err);
+void locking_free(struct locking *k); /* unlocks at once what was let go; no task waits any more */
+/* KEEPS t until done() or locking_stop(). Locks nothing in this call. */
+void locking_begin(struct locking *k, struct lock_task *t);
+/* done() is not called any more. What is locked stays so. Nothing if it does not wait. */
+void locking_stop(struct locking *k, struct lock_task *t);
+/* TAKES mem (empties it), of which nobody reads any more. So many bytes of it are locked. */
+void locking_let_go(struct locking *k, struct sh_shm *mem, size_t locked);
+
+#endif
