@@ -26,7 +26,7 @@ static void set_timer(struct locking *k)
     sh_timer_set(k->timer, k->first ? SH_MAX(left_ns, (int64_t)0) : -1);
 }
 
-static void put_last(struct locking *k, struct lock_task *t)
+static void line_up(struct locking *k, struct lock_task *t)
 {
     struct lock_task **end = &k->first;
 
@@ -69,7 +69,7 @@ static void on_timer(struct sh_loop *l, void *arg)
         unlock_piece(k, (struct gone *)t);
     k->until_ns = 2 * sh_clock_ns() - from;
     if (!rc && t->locked != (t->done ? t->bytes : 0))
-        put_last(k, t);
+        line_up(k, t);
     else if (t->done)
         t->done(t, rc ? &err : NULL);
     else
@@ -114,7 +114,7 @@ void locking_free(struct locking *k)
 
 void locking_begin(struct locking *k, struct lock_task *t)
 {
-    put_last(k, t);
+    line_up(k, t);
     set_timer(k);
 }
 

@@ -250,7 +250,7 @@ void slots_lock(struct job *j, job_locked_fn *done);
 void slots_begin(struct job *j); /* makes the first, which is filled, WHOLE */
 /* Starts copying the device's state, which is that of `step`, to a slot. When it is complete the
  * ticket is raised (unless ticket_slot is TX_NO_TICKET), and the slot is WHOLE. Fails:
- * SH_E_CONFLICT: no free slot. */
+ * SH_E_CONFLICT: no free slot just now; if one more can be made, that has begun. */
 int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,
                    struct sh_err *err);
 /* A copy of the state to the device was just enqueued: counts it until the lane is done. */

@@ -198,6 +198,21 @@ static void without_a_checkpoint_it_is_the_initial_state(void **state)
     rig_close(&r);
 }
 
+static void a_state_that_cannot_be_locked_fails_the_job(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    is_unlockable = true;
+    start(&r, 0);
+    finish(&r);
+    is_unlockable = false;
+    assert_true(r.j.build == JOB_RAW && r.j.slots[0].state == COPY_EMPTY);
+    assert_int_equal(r.j.why.rc, SH_E_NOMEM);
+    rig_close(&r);
+}
+
 static void goes_on_from_the_newest(bool is_elsewhere)
 {
     struct rig r;
@@ -436,6 +451,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_loop_goes_on_while_the_disk_is_slow),
         cmocka_unit_test(without_a_checkpoint_it_is_the_initial_state),
+        cmocka_unit_test(a_state_that_cannot_be_locked_fails_the_job),
         cmocka_unit_test(the_newest_file_stands_in_for_one_that_is_gone),
         cmocka_unit_test(and_if_another_executor_wrote_it),
         cmocka_unit_test(a_checkpoint_of_another_job_fails_this_one),
