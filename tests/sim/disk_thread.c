@@ -107,6 +107,7 @@ static void begin(struct disk *c)
     if (c->is_busy || !c->first)
         return;
     c->is_busy = true;
+    c->is_done = false; /* of the one before it that may still be so, should this end at once */
     sim_after(c->proc, SH_US(5), on_begin, c, sim_below(2));
 }
 

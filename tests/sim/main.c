@@ -16,11 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#define ASK_PERSONALITY 0xffffffffUL
 #define MAX_FAULTS 4096u
 #define MAX_JOBS 64
 #define MAX_TEXT 8192    /* the result of a seed is part of it */
@@ -406,6 +408,20 @@ static struct options parse(int argc, char **argv)
     return o;
 }
 
+/* In how many pieces memory is page-locked depends on where it lies (runtime/device/lock.h). Where
+ * this is not allowed, a seed is the same but for that. */
+static void keep_addresses(char **argv)
+{
+    const int now = personality(ASK_PERSONALITY);
+
+    if (now == -1 || now & ADDR_NO_RANDOMIZE ||
+        personality((unsigned long)now | ADDR_NO_RANDOMIZE) == -1)
+        return;
+    execv("/proc/self/exe", argv);
+    perror("sim: execv");
+    exit(2);
+}
+
 int main(int argc, char **argv)
 {
     struct options o = parse(argc, argv);
@@ -413,6 +429,7 @@ int main(int argc, char **argv)
     double began = seconds();
     struct total t;
 
+    keep_addresses(argv);
     sh_log_init("sim", o.is_verbose ? SH_LOG_INFO : SH_LOG_ERROR);
     for (size_t i = 0; i < SH_ARRAY_LEN(SCENARIOS); i++)
         if (strcmp(SCENARIOS[i]->name, o.scenario) == 0)
