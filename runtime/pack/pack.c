@@ -2,6 +2,7 @@
 #include "runtime/pack/pack.h"
 
 #include "common/mem.h"
+#include "common/vectorise.h"
 #include "runtime/pack/layers.h"
 
 #include <stdlib.h>
@@ -166,10 +167,8 @@ struct packer { /* of one layer */
     struct half half;
 };
 
-/* The seven exponents that most of the numbers have, and how many have another. code[e]: the place
- * of exponent e in the table, or PACK_ESCAPE. */
-static uint32_t choose_table(const uint32_t counts[256], uint32_t n, uint8_t table[8],
-                             uint8_t code[256])
+/* The seven exponents that most of the numbers have, and how many have another. */
+static uint32_t choose_table(const uint32_t counts[256], uint32_t n, uint8_t table[8])
 {
     uint32_t others = n, seen[256], n_seen = 0;
 
@@ -177,14 +176,12 @@ static uint32_t choose_table(const uint32_t counts[256], uint32_t n, uint8_t tab
         if (counts[e])
             seen[n_seen++] = e;
     memset(table, 0, 8);
-    memset(code, PACK_ESCAPE, 256);
     for (uint32_t c = 0; c < PACK_ESCAPE && n_seen; c++) {
         uint32_t best = 0;
 
         for (uint32_t k = 1; k < n_seen; k++)
             best = counts[seen[k]] > counts[seen[best]] ? k : best;
         table[c] = (uint8_t)seen[best];
-        code[seen[best]] = (uint8_t)c;
         others -= counts[seen[best]];
         seen[best] = seen[--n_seen];
     }
@@ -215,47 +212,106 @@ FOR_FORM void count_exponents(const struct form *f, const unsigned char *from, u
         counts[e] += other[e];
 }
 
-/* One lane of a half. Numbers that are not there have code and bits 0. Returns its escapes. */
-FOR_FORM uint32_t fill_lane(const struct form *f, const unsigned char *from, uint32_t n, uint32_t l,
-                            const uint8_t code[256], struct half *half, unsigned char *escapes)
+/* Numbers of all lanes at a time, so that a loop over them is one over vectors. */
+struct lanes {
+    uint32_t v[PACK_LANES];
+};
+
+/* Number i of each lane; of a half that is not whole, those that are not there are 0. */
+FOR_FORM void read_lanes(const struct form *f, const unsigned char *from, uint32_t i,
+                         struct lanes *x)
 {
-    const uint32_t v = 16 / f->wide, row = PACK_LANES * v, bits = f->m_bits + 1;
-    const uint32_t m_mask = (1u << f->m_bits) - 1;
-    uint32_t planes[PACK_CODE_BITS] = {0}, n_out = 0, word = PACK_CODE_BITS, fill = 0;
-    uint64_t hold = 0;
+    const uint32_t v = 16 / f->wide;
+    const unsigned char *at = from + (size_t)(i / v * PACK_LANES * v + i % v) * f->wide;
 
-    for (uint32_t i = 0; i < NUMBERS; i++) {
-        const uint32_t k = i / v * row + l * v + i % v;
-        const uint32_t x = k < n ? read_number(from + (size_t)k * f->wide, f->wide) : 0;
-        const uint32_t e = exponent_of(f, x), c = k < n ? code[e] : 0;
-
-        for (uint32_t b = 0; b < PACK_CODE_BITS; b++)
-            planes[b] |= (c >> b & 1) << PACK_BIT(i);
-        escapes[n_out] = (unsigned char)e;
-        n_out += c == PACK_ESCAPE;
-        hold |= (uint64_t)((x >> (f->wide * 8 - 1)) << f->m_bits | (x >> f->zeroes & m_mask))
-                << fill;
-        fill += bits;
-        if (fill >= 32) {
-            half->words[word++][l] = (uint32_t)hold;
-            hold >>= 32;
-            fill -= 32;
-        }
-    }
-    for (uint32_t b = 0; b < PACK_CODE_BITS; b++)
-        half->words[b][l] = planes[b];
-    return n_out;
+    for (uint32_t l = 0; l < PACK_LANES; l++)
+        x->v[l] = read_number(at + (size_t)l * 16, f->wide);
 }
 
-FOR_FORM uint32_t fill_half(const struct form *f, const unsigned char *from, uint32_t n,
-                            const uint8_t code[256], struct half *half, unsigned char *escapes)
+/* The places of exponents in the table. */
+FOR_FORM void look_up(const struct form *f, const struct lanes *x, const uint8_t table[8],
+                      struct lanes *code)
 {
-    uint32_t n_out = 0;
-
-    half->n_words = n_words_of(f);
     for (uint32_t l = 0; l < PACK_LANES; l++)
-        n_out += fill_lane(f, from, n, l, code, half, escapes + n_out);
-    return n_out;
+        code->v[l] = PACK_ESCAPE;
+    for (uint32_t t = PACK_ESCAPE; t-- > 0;) {
+        const uint32_t e = table[t];
+
+        for (uint32_t l = 0; l < PACK_LANES; l++)
+            code->v[l] = exponent_of(f, x->v[l]) == e ? t : code->v[l];
+    }
+}
+
+/* Signs and mantissas, behind the planes. */
+FOR_FORM void write_bits(const struct form *f, const struct lanes *x, uint32_t i,
+                         struct lanes *hold, struct half *half)
+{
+    const uint32_t bits = f->m_bits + 1, fill = i * bits % 32, next = fill + bits;
+    const uint32_t m_mask = (1u << f->m_bits) - 1, sign = f->wide * 8 - 1;
+    uint32_t *out = half->words[PACK_CODE_BITS + i * bits / 32];
+    struct lanes b;
+
+    for (uint32_t l = 0; l < PACK_LANES; l++) {
+        b.v[l] = x->v[l] >> sign << f->m_bits | (x->v[l] >> f->zeroes & m_mask);
+        hold->v[l] |= b.v[l] << fill;
+    }
+    if (next < 32)
+        return;
+    for (uint32_t l = 0; l < PACK_LANES; l++) {
+        out[l] = hold->v[l];
+        hold->v[l] = next > 32 ? b.v[l] >> (32 - fill) : 0;
+    }
+}
+
+/* In the order of lane and number. */
+FOR_FORM uint32_t list_escapes(const struct form *f, const unsigned char *from,
+                               const struct half *half, unsigned char *escapes)
+{
+    const uint32_t v = 16 / f->wide;
+    uint32_t n = 0;
+
+    for (uint32_t l = 0; l < PACK_LANES; l++) {
+        const uint32_t all = half->words[0][l] & half->words[1][l] & half->words[2][l];
+
+        for (uint32_t s = 0; all && s < 4; s++)
+            for (uint32_t m = all >> s & 0x11111111u; m; m &= m - 1) {
+                const uint32_t i = s * 8 + (uint32_t)__builtin_ctz(m) / 4;
+                const size_t k = i / v * PACK_LANES * v + l * v + i % v;
+
+                escapes[n++] =
+                    (unsigned char)exponent_of(f, read_number(from + k * f->wide, f->wide));
+            }
+    }
+    return n;
+}
+
+/* Returns how many escapes it has. */
+FOR_FORM uint32_t fill_half(const struct form *f, const unsigned char *from, uint32_t n,
+                            const uint8_t table[8], struct half *half, unsigned char *escapes)
+{
+    const uint32_t v = 16 / f->wide;
+    struct lanes hold = {{0}}, x, code;
+    uint32_t whole[PACK_HALF];
+
+    if (n < PACK_HALF) {
+        memset(whole, 0, sizeof(whole));
+        from = memcpy(whole, from, (size_t)n * f->wide);
+    }
+    half->n_words = n_words_of(f);
+    memset(half->words, 0, PACK_CODE_BITS * sizeof(half->words[0]));
+    for (uint32_t i = 0; i < NUMBERS; i++) {
+        const uint32_t first = i / v * PACK_LANES * v + i % v;
+
+        read_lanes(f, from, i, &x);
+        look_up(f, &x, table, &code);
+        for (uint32_t l = 0; l < PACK_LANES; l++)
+            code.v[l] = first + l * v < n ? code.v[l] : 0; /* it is not there */
+        for (uint32_t b = 0; b < PACK_CODE_BITS; b++)
+            for (uint32_t l = 0; l < PACK_LANES; l++)
+                half->words[b][l] |= (code.v[l] >> b & 1) << PACK_BIT(i);
+        write_bits(f, &x, i, &hold, half);
+    }
+    return list_escapes(f, from, half, escapes);
 }
 
 static void count_exponents_of(enum pack_kind kind, const unsigned char *from, uint32_t n,
@@ -271,18 +327,19 @@ static void count_exponents_of(enum pack_kind kind, const unsigned char *from, u
 }
 
 /* Returns how many escapes it has. */
-static uint32_t fill_half_of(enum pack_kind kind, const unsigned char *from, uint32_t n,
-                             const uint8_t code[256], struct half *half, unsigned char *escapes)
+SH_VECTORISE static uint32_t fill_half_of(enum pack_kind kind, const unsigned char *from,
+                                          uint32_t n, const uint8_t table[8], struct half *half,
+                                          unsigned char *escapes)
 {
     switch (kind) {
     case PACK_KIND_F16:
-        return fill_half(&F16, from, n, code, half, escapes);
+        return fill_half(&F16, from, n, table, half, escapes);
     case PACK_KIND_BF16:
-        return fill_half(&BF16, from, n, code, half, escapes);
+        return fill_half(&BF16, from, n, table, half, escapes);
     case PACK_KIND_TF32:
-        return fill_half(&TF32, from, n, code, half, escapes);
+        return fill_half(&TF32, from, n, table, half, escapes);
     default:
-        return fill_half(&F32, from, n, code, half, escapes);
+        return fill_half(&F32, from, n, table, half, escapes);
     }
 }
 
@@ -308,7 +365,6 @@ static uint64_t pack_block(struct packer *p, struct pack_block *b, enum pack_typ
     const struct form *f = &FORMS[kind];
     const uint32_t n = bytes / f->wide;
     uint32_t counts[256], n_out = 0;
-    uint8_t code[256];
 
     *b = (struct pack_block){.to = (uint32_t)(at / PACK_UNIT),
                              .planes = (uint32_t)(to / PACK_ALIGN),
@@ -318,7 +374,7 @@ static uint64_t pack_block(struct packer *p, struct pack_block *b, enum pack_typ
     if (kind != PACK_KEPT)
         count_exponents_of(kind, from, n, counts);
     if (kind == PACK_KEPT ||
-        choose_table(counts, n, b->table, code) + plane_bytes(b) >= SH_ALIGN_UP(bytes, 16u)) {
+        choose_table(counts, n, b->table) + plane_bytes(b) >= SH_ALIGN_UP(bytes, 16u)) {
         b->kind = PACK_KEPT;
         b->n = (uint16_t)bytes;
         memset(b->table, 0, sizeof(b->table));
@@ -331,7 +387,7 @@ static uint64_t pack_block(struct packer *p, struct pack_block *b, enum pack_typ
         const size_t half_bytes = (size_t)n_words_of(f) * sizeof(p->half.words[0]);
 
         b->n_escapes[h] = (uint16_t)fill_half_of(kind, part, SH_MIN(n - h * PACK_HALF, PACK_HALF),
-                                                 code, &p->half, escapes + n_out);
+                                                 b->table, &p->half, escapes + n_out);
         n_out += b->n_escapes[h];
         memcpy(out + h * half_bytes, p->half.words, half_bytes);
     }

@@ -22,6 +22,7 @@
 #define SH_RUNTIME_DEVICE_CPU_CPU_H
 
 #include "common/shm.h"
+#include "common/vectorise.h"
 #include "runtime/device/backend.h"
 
 #include <dnnl.h>
@@ -230,13 +231,6 @@ typedef void cpu_range_fn(void *ctx, int64_t from, int64_t to);
 /* fn over [0, n) in at most `threads` equal ranges, none below `grain`. The caller takes part. */
 void cpu__parallel(unsigned threads, int64_t n, int64_t grain, cpu_range_fn *fn, void *ctx);
 void cpu__set_threads(unsigned threads);
-
-/* Compiles a function's loops for the widest vectors that the processor has. */
-#if defined(__x86_64__)
-#define VECTORISE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTORISE
-#endif
 
 /* Words of n blocks of Philox from `first` on, four each: counter { block, second, step }. */
 void cpu__philox(uint64_t seed, int64_t first, uint32_t second, int64_t step, int64_t n,

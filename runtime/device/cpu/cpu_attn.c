@@ -135,7 +135,7 @@ static int begin_attn(struct cpu_build *b, struct attn *a)
 
 /* ------------------------------------------------------------------ rows of scores */
 
-VECTORISE static float row_max(const float *x, int64_t n)
+SH_VECTORISE static float row_max(const float *x, int64_t n)
 {
     float lane[LANES], max = -INFINITY;
     int64_t i = 0;
@@ -152,21 +152,21 @@ VECTORISE static float row_max(const float *x, int64_t n)
     return max;
 }
 
-VECTORISE static void row_factors(const uint32_t *words, int64_t n, uint32_t threshold, float keep,
-                                  float *restrict f)
+SH_VECTORISE static void row_factors(const uint32_t *words, int64_t n, uint32_t threshold,
+                                     float keep, float *restrict f)
 {
     for (int64_t i = 0; i < n; i++)
         f[i] = dev_philox_half(words, (uint32_t)i) >= threshold ? keep : 0;
 }
 
-VECTORISE static void row_drop(float *restrict p, const float *f, int64_t n)
+SH_VECTORISE static void row_drop(float *restrict p, const float *f, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         p[i] *= f[i];
 }
 
-VECTORISE static void add_mask_row(float *restrict p, const float *restrict mask, int64_t n,
-                                   int64_t stride)
+SH_VECTORISE static void add_mask_row(float *restrict p, const float *restrict mask, int64_t n,
+                                      int64_t stride)
 {
     if (stride == 1)
         for (int64_t i = 0; i < n; i++)
@@ -177,8 +177,8 @@ VECTORISE static void add_mask_row(float *restrict p, const float *restrict mask
 }
 
 /* g becomes the gradient of the scores and p what was multiplied with v. */
-VECTORISE static void row_grad(float *restrict p, float *restrict g, const float *f, int64_t n,
-                               float delta)
+SH_VECTORISE static void row_grad(float *restrict p, float *restrict g, const float *f, int64_t n,
+                                  float delta)
 {
     for (int64_t i = 0; i < n; i++) {
         const float w = p[i] * f[i];
@@ -188,7 +188,7 @@ VECTORISE static void row_grad(float *restrict p, float *restrict g, const float
     }
 }
 
-VECTORISE static void row_scale(float *restrict g, int64_t n, float scale)
+SH_VECTORISE static void row_scale(float *restrict g, int64_t n, float scale)
 {
     for (int64_t i = 0; i < n; i++)
         g[i] *= scale;

@@ -34,7 +34,7 @@ struct lanes {
 
 /* ------------------------------------------------------------------ one row */
 
-VECTORISE static void row_sum(const float *x, int64_t n, double *s)
+SH_VECTORISE static void row_sum(const float *x, int64_t n, double *s)
 {
     int64_t i = 0;
 
@@ -45,7 +45,7 @@ VECTORISE static void row_sum(const float *x, int64_t n, double *s)
         s[k] += x[i + k];
 }
 
-VECTORISE static void row_square(const float *x, int64_t n, const double *mean, double *s)
+SH_VECTORISE static void row_square(const float *x, int64_t n, const double *mean, double *s)
 {
     int64_t i = 0;
 
@@ -56,8 +56,8 @@ VECTORISE static void row_square(const float *x, int64_t n, const double *mean, 
         s[k] += (x[i + k] - mean[k]) * (x[i + k] - mean[k]);
 }
 
-VECTORISE static void row_dot(const float *x, const float *dy, int64_t n, const double *mean,
-                              double *s)
+SH_VECTORISE static void row_dot(const float *x, const float *dy, int64_t n, const double *mean,
+                                 double *s)
 {
     int64_t i = 0;
 
@@ -68,8 +68,8 @@ VECTORISE static void row_dot(const float *x, const float *dy, int64_t n, const 
         s[k] += dy[i + k] * (x[i + k] - mean[k]);
 }
 
-VECTORISE static void row_forward(const float *x, float *restrict y, int64_t n,
-                                  const struct lanes *l)
+SH_VECTORISE static void row_forward(const float *x, float *restrict y, int64_t n,
+                                     const struct lanes *l)
 {
     int64_t i = 0;
 
@@ -80,8 +80,8 @@ VECTORISE static void row_forward(const float *x, float *restrict y, int64_t n,
         y[i + k] = (float)((x[i + k] - l->mean[k]) * l->gain[k] + l->shift[k]);
 }
 
-VECTORISE static void row_backward(const float *x, const float *dy, float *restrict dx, int64_t n,
-                                   const struct lanes *l)
+SH_VECTORISE static void row_backward(const float *x, const float *dy, float *restrict dx,
+                                      int64_t n, const struct lanes *l)
 {
     int64_t i = 0;
 
@@ -132,13 +132,13 @@ __attribute__((always_inline)) static inline float exp_of(float x)
     return (p * r * r + r + 1.0f) * two_n.f;
 }
 
-VECTORISE static void row_silu(float *y, int64_t n)
+SH_VECTORISE static void row_silu(float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = y[i] / (1 + exp_of(-y[i]));
 }
 
-VECTORISE static void row_hardswish(float *y, int64_t n)
+SH_VECTORISE static void row_hardswish(float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const float s = y[i] / 6.0f + 0.5f, below = choose_first(s > 1.0f, 1.0f, s);
@@ -148,7 +148,7 @@ VECTORISE static void row_hardswish(float *y, int64_t n)
 }
 
 /* y becomes the slope there. */
-VECTORISE static void row_silu_slope(float *y, int64_t n)
+SH_VECTORISE static void row_silu_slope(float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const float s = 1 / (1 + exp_of(-y[i]));
@@ -157,7 +157,7 @@ VECTORISE static void row_silu_slope(float *y, int64_t n)
     }
 }
 
-VECTORISE static void row_hardswish_slope(float *y, int64_t n)
+SH_VECTORISE static void row_hardswish_slope(float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const float v = y[i], slope = choose_first(v >= 3.0f, 1.0f, v / 3.0f + 0.5f);
@@ -167,7 +167,7 @@ VECTORISE static void row_hardswish_slope(float *y, int64_t n)
 }
 
 /* slope becomes the gradient; dy2: NULL if there is none */
-VECTORISE static void row_times_slope(const float *dy, const float *dy2, float *slope, int64_t n)
+SH_VECTORISE static void row_times_slope(const float *dy, const float *dy2, float *slope, int64_t n)
 {
     if (dy2)
         for (int64_t i = 0; i < n; i++)
@@ -183,8 +183,8 @@ static inline float clip_value(float v, const struct bounds *b)
 }
 
 /* y = act(y + r) */
-VECTORISE static void row_finish(float *restrict y, const float *r, int64_t n,
-                                 const struct bounds *b)
+SH_VECTORISE static void row_finish(float *restrict y, const float *r, int64_t n,
+                                    const struct bounds *b)
 {
     if (!r)
         for (int64_t i = 0; i < n; i++)
@@ -195,21 +195,21 @@ VECTORISE static void row_finish(float *restrict y, const float *r, int64_t n,
 }
 
 /* g = dy where y is within the bounds, else 0; g may be y. */
-VECTORISE static void row_mask(const float *dy, const float *y, float *g, int64_t n,
-                               const struct bounds *b)
+SH_VECTORISE static void row_mask(const float *dy, const float *y, float *g, int64_t n,
+                                  const struct bounds *b)
 {
     for (int64_t i = 0; i < n; i++)
         g[i] = y[i] > b->lo && y[i] < b->hi ? dy[i] : 0;
 }
 
-VECTORISE static void row_mask_sum(const float *dy, const float *dy2, const float *y, float *g,
-                                   int64_t n, const struct bounds *b)
+SH_VECTORISE static void row_mask_sum(const float *dy, const float *dy2, const float *y, float *g,
+                                      int64_t n, const struct bounds *b)
 {
     for (int64_t i = 0; i < n; i++)
         g[i] = y[i] > b->lo && y[i] < b->hi ? dy[i] + dy2[i] : 0;
 }
 
-VECTORISE static void row_add(const float *dy, const float *dy2, float *restrict g, int64_t n)
+SH_VECTORISE static void row_add(const float *dy, const float *dy2, float *restrict g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         g[i] = dy[i] + dy2[i];

@@ -35,8 +35,8 @@ static inline __attribute__((always_inline)) void each_of_row(enum dev_bin kind,
         }
 }
 
-VECTORISE static void blocks_of_16(enum dev_bin kind, int64_t n, const float *x, const float *s,
-                                   float *restrict y)
+SH_VECTORISE static void blocks_of_16(enum dev_bin kind, int64_t n, const float *x, const float *s,
+                                      float *restrict y)
 {
     if (kind == DEV_BIN_ADD)
         each_of_row(DEV_BIN_ADD, n, 16, x, s, y);

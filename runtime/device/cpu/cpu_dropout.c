@@ -6,8 +6,8 @@
 #define GRAIN 1024 /* blocks of four elements */
 #define CHUNK 64   /* blocks whose words are made at a time */
 
-VECTORISE static void philox(uint64_t seed, int64_t first, uint32_t second, int64_t step, int64_t n,
-                             uint32_t *restrict out)
+SH_VECTORISE static void philox(uint64_t seed, int64_t first, uint32_t second, int64_t step,
+                                int64_t n, uint32_t *restrict out)
 {
     for (int64_t i = 0; i < n; i++) {
         const uint32_t counter[4] = {(uint32_t)(first + i), second, (uint32_t)step,

@@ -78,7 +78,7 @@ int cpu__bn_infer(struct cpu_build *b)
 /* ------------------------------------------------------------------ layer normalisation */
 
 /* Sums in LANES partial sums, a fixed order that the compiler can vectorise. */
-VECTORISE static double lane_sum(const float *x, int64_t n)
+SH_VECTORISE static double lane_sum(const float *x, int64_t n)
 {
     double lanes[LANES] = {0}, sum = 0;
     int64_t i = 0;
@@ -93,7 +93,7 @@ VECTORISE static double lane_sum(const float *x, int64_t n)
     return sum;
 }
 
-VECTORISE static double lane_square(const float *x, double mean, int64_t n)
+SH_VECTORISE static double lane_square(const float *x, double mean, int64_t n)
 {
     double lanes[LANES] = {0}, sum = 0;
     int64_t i = 0;
@@ -127,9 +127,9 @@ static void *ln_operand(const struct ln_ctx *c, int place)
 }
 
 /* scale and bias may be NULL */
-VECTORISE static void ln_row(const float *restrict x, const float *restrict scale,
-                             const float *restrict bias, int64_t n, float mean, float inv,
-                             float *restrict y)
+SH_VECTORISE static void ln_row(const float *restrict x, const float *restrict scale,
+                                const float *restrict bias, int64_t n, float mean, float inv,
+                                float *restrict y)
 {
     if (scale && bias)
         for (int64_t i = 0; i < n; i++)

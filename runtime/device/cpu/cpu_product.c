@@ -353,7 +353,7 @@ struct sums {
     bool is_signed;
 };
 
-VECTORISE static int32_t dot_u(const uint8_t *x, const int8_t *w, int64_t n, int32_t zero)
+SH_VECTORISE static int32_t dot_u(const uint8_t *x, const int8_t *w, int64_t n, int32_t zero)
 {
     int32_t sum = 0;
 
@@ -362,7 +362,7 @@ VECTORISE static int32_t dot_u(const uint8_t *x, const int8_t *w, int64_t n, int
     return sum;
 }
 
-VECTORISE static int32_t dot_s(const int8_t *x, const int8_t *w, int64_t n, int32_t zero)
+SH_VECTORISE static int32_t dot_s(const int8_t *x, const int8_t *w, int64_t n, int32_t zero)
 {
     int32_t sum = 0;
 

@@ -28,13 +28,13 @@ float cpu__number(const struct cpu_number *n, int64_t i)
 
 /* ------------------------------------------------------------------ rows */
 
-VECTORISE static void from_i8(const int8_t *x, int64_t n, struct dev_quant q, float *y)
+SH_VECTORISE static void from_i8(const int8_t *x, int64_t n, struct dev_quant q, float *y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = q.scale * (float)((int32_t)x[i] - q.zero);
 }
 
-VECTORISE static void from_u8(const uint8_t *x, int64_t n, struct dev_quant q, float *y)
+SH_VECTORISE static void from_u8(const uint8_t *x, int64_t n, struct dev_quant q, float *y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = q.scale * (float)((int32_t)x[i] - q.zero);
@@ -44,8 +44,8 @@ VECTORISE static void from_u8(const uint8_t *x, int64_t n, struct dev_quant q, f
 #define ROUNDER 12582912.0f
 
 /* The low byte is the same for both types. */
-VECTORISE static void to_8(const float *x, int64_t n, struct dev_quant q, float lo, float hi,
-                           uint8_t *y)
+SH_VECTORISE static void to_8(const float *x, int64_t n, struct dev_quant q, float lo, float hi,
+                              uint8_t *y)
 {
     for (int64_t i = 0; i < n; i++) {
         float v = x[i] / q.scale;
@@ -56,13 +56,13 @@ VECTORISE static void to_8(const float *x, int64_t n, struct dev_quant q, float 
     }
 }
 
-VECTORISE static void quant_add_row(const float *x, int64_t n, float *y)
+SH_VECTORISE static void quant_add_row(const float *x, int64_t n, float *y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] += x[i];
 }
 
-VECTORISE static void relu_row(int64_t n, float *y)
+SH_VECTORISE static void relu_row(int64_t n, float *y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = y[i] < 0 ? 0 : y[i];

@@ -19,7 +19,7 @@ struct ctx {
     int64_t parts;
 };
 
-VECTORISE static void add_weighted_row(float *to, const float *x, float w, int64_t n, bool first)
+SH_VECTORISE static void add_weighted_row(float *to, const float *x, float w, int64_t n, bool first)
 {
     if (first)
         for (int64_t i = 0; i < n; i++)

@@ -12,9 +12,9 @@ struct cell {
     float *out[2];                      /* hidden and cell'; backward: d_sums and d_cell */
 };
 
-VECTORISE static void cell_forward(int64_t n, const float *restrict sums,
-                                   const float *restrict cell, float *restrict hidden,
-                                   float *restrict next)
+SH_VECTORISE static void cell_forward(int64_t n, const float *restrict sums,
+                                      const float *restrict cell, float *restrict hidden,
+                                      float *restrict next)
 {
     for (int64_t k = 0; k < n; k++) {
         next[k] = cpu__logistic(sums[2 * n + k]) * cell[k] +
@@ -23,9 +23,9 @@ VECTORISE static void cell_forward(int64_t n, const float *restrict sums,
     }
 }
 
-VECTORISE static void cell_backward(int64_t n, const struct cell *c, const float *restrict sums,
-                                    const float *restrict cell, const float *restrict dh,
-                                    float *restrict ds, float *restrict dcell)
+SH_VECTORISE static void cell_backward(int64_t n, const struct cell *c, const float *restrict sums,
+                                       const float *restrict cell, const float *restrict dh,
+                                       float *restrict ds, float *restrict dcell)
 {
     for (int64_t k = 0; k < n; k++) {
         const float i = cpu__logistic(sums[k]), o = cpu__logistic(sums[n + k]);
