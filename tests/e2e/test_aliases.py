@@ -349,7 +349,7 @@ class ByItself(Story):
         self.assertIn("was rolled back by itself", s.cli("-n", "vision", "explain", model).decode())
 
     def test_a_canary_that_fails(self):
-        rolled = self.canary("fails", 9000)
+        rolled = self.canary("fails", 25000)
         got = self.ask_until("it is rolled back", "fails", rolled)
         self.assertGreater(got[504, None], 5, got)
         a = rolled()

@@ -1047,6 +1047,8 @@ class Training(Case):
             with self.held([d.proc.pid]):  # else it could send the run on to one that is about to die,
                 for pid in pids:           # and a run is given to two workers at most
                     os.kill(pid, signal.SIGKILL)
+        # The next run would be given to one whose death is not known yet.
+        d.wait(lambda: not set(pids) & set(d.worker_pids()), WAIT_S, "the death of workers")
 
     def test_an_evaluation_survives_all_workers(self):
         d, _, pids, _ = self.evaluate()
@@ -1238,7 +1240,7 @@ class Training(Case):
         calm = self.calm()
         d = self.driver()
         pk, _ = d.package(self.net_train, "--training")
-        folder = d.start_job(5, pk, TRAIN, spec(), TEST)
+        folder = d.start_job(5, pk, TRAIN, spec(checkpoint_interval_ms=3600000), TEST)
         d.wait_step(5, 20)
         d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1, why="FairShare")
         newest = d.wait_job(5, FINAL).step
@@ -1246,7 +1248,7 @@ class Training(Case):
         os.makedirs(os.path.dirname(other))
         for path in (folder + "/ckpt-2.safetensors", other):
             open(path, "w").close()
-        d.start_job(5, pk, TRAIN, spec(), TEST, 2, folder + "/ckpt-1.safetensors", 1)
+        d.start_job(5, pk, TRAIN, spec(checkpoint_interval_ms=3600000), TEST, 2, folder + "/ckpt-1.safetensors", 1)
         self.assertEqual(d.wait_job(5, FINAL).phase, "DONE")
         self.assertEqual(open(folder + "/final.safetensors", "rb").read(), calm.final)
         self.assertEqual(json.load(open(folder + "/losses.json")), calm.losses)

@@ -103,7 +103,7 @@ class Jobs(Story):
         self.assertEqual(self.get(job).json["state"], "SUCCEEDED")
 
     def test_a_suspended_job_loses_no_step_and_gives_the_same_model(self):
-        spec = {"epochs": None, "steps": 800, "checkpoint_interval_ms": 3600000}
+        spec = {"epochs": None, "steps": 2500, "checkpoint_interval_ms": 3600000}
         plain = self.state(self.submit(spec=spec, eval_dataset="test"), *FINAL)
         job = self.submit(spec=spec, eval_dataset="test")
         self.s.wait_step(self.key, job, 20)
