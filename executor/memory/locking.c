@@ -104,8 +104,7 @@ void locking_free(struct locking *k)
 
         assert(!g->task.done);
         k->first = g->task.next;
-        while (g->task.locked)
-            unlock_piece(k, g);
+        dev_mem_host_unlock_all(k->mem, g->mem.base, &g->task.locked);
         free_gone(g);
     }
     sh_timer_del(k->timer);
@@ -134,8 +133,7 @@ void locking_let_go(struct locking *k, struct sh_shm *mem, size_t locked)
     struct gone *g = locked ? calloc(1, sizeof(*g)) : NULL;
 
     if (!g) { /* at once */
-        while (locked)
-            dev_mem_host_unlock_last(k->mem, mem->base, &locked);
+        dev_mem_host_unlock_all(k->mem, mem->base, &locked);
         sh_shm_fini(mem);
         return;
     }

@@ -15,6 +15,5 @@ int model_lock(struct model *m, struct sh_err *err)
 
 void model_unlock(struct model *m)
 {
-    while (m->locked)
-        dev_mem_host_unlock_last(store__env(m->store)->mem, m->image.base, &m->locked);
+    dev_mem_host_unlock_all(store__env(m->store)->mem, m->image.base, &m->locked);
 }

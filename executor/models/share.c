@@ -651,8 +651,7 @@ void share__stop(struct store *s)
 {
     struct store_share *w = store__share(s);
 
-    while (w->locked)
-        dev_mem_host_unlock_last(store__env(s)->mem, w->memory.base, &w->locked);
+    dev_mem_host_unlock_all(store__env(s)->mem, w->memory.base, &w->locked);
     sh_shm_fini(&w->memory);
     if (w->at != SHARE_REST)
         end_image(w);

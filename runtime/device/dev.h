@@ -92,6 +92,11 @@ void dev_mem_host_unlock(struct dev_mem *m, void *base);
 int dev_mem_host_lock_next(struct dev_mem *m, void *base, size_t bytes, size_t *locked,
                            struct sh_err *err);
 void dev_mem_host_unlock_last(struct dev_mem *m, void *base, size_t *locked);
+static inline void dev_mem_host_unlock_all(struct dev_mem *m, void *base, size_t *locked)
+{
+    while (*locked)
+        dev_mem_host_unlock_last(m, base, locked);
+}
 int dev_mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t arena_off, void *host,
                  size_t bytes, struct sh_err *err); /* [enqueue] */
 int dev_mem_move(struct dev_mem *m, uint32_t lane, size_t dst_off, size_t src_off, size_t bytes,

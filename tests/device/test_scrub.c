@@ -89,6 +89,14 @@ static void use(struct rig *r, const struct space_range *range)
     assert_ok_err(dev_sync(r->worker, &err), &err);
 }
 
+static void alice_had_all(struct rig *r)
+{
+    struct space_range all = take(r, ALICE, N_BLOCKS);
+
+    use(r, &all);
+    space_give(r->s, &all, ALICE);
+}
+
 /* How many of the bytes [off, off + n) are the secret; all others must be 0. */
 static size_t secrets(struct rig *r, size_t off, size_t n)
 {
@@ -145,16 +153,13 @@ static void an_image_that_ends_inside_a_block_brings_nothing_along(void **state)
 {
     const size_t bytes = DEV_BLOCK + 12345;
     const struct residency_image im = {.n_blocks = 2, .tag = BOB};
-    struct space_range all;
     struct tx_place at;
     struct rig r;
     uint32_t id;
 
     (void)state;
     rig_open(&r);
-    all = take(&r, ALICE, N_BLOCKS);
-    use(&r, &all);
-    space_give(r.s, &all, ALICE);
+    alice_had_all(&r);
     assert_ok(residency_add(space_residency(r.s), &im, &id, NULL));
     assert_ok(space_place(r.s, id, bytes, true, &at, NULL));
     assert_int_equal(at.resident, 0);
@@ -169,7 +174,6 @@ static void a_part_that_no_copy_comes_to_brings_nothing_along(void **state)
 {
     const struct residency_image im = {.n_blocks = 5, .short_blocks = 2, .tag = BOB};
     struct residency *res;
-    struct space_range all;
     struct tx_place at;
     struct rig r;
     uint32_t id;
@@ -177,9 +181,7 @@ static void a_part_that_no_copy_comes_to_brings_nothing_along(void **state)
     (void)state;
     rig_open(&r);
     res = space_residency(r.s);
-    all = take(&r, ALICE, N_BLOCKS);
-    use(&r, &all);
-    space_give(r.s, &all, ALICE);
+    alice_had_all(&r);
     assert_ok(residency_add(res, &im, &id, NULL));
     residency_set_short(res, id, true);
     assert_ok(space_place(r.s, id, 2 * DEV_BLOCK, true, &at, NULL));
@@ -202,9 +204,7 @@ static void an_idle_device_is_scrubbed_before_anybody_asks(void **state)
 
     (void)state;
     rig_open(&r);
-    all = take(&r, ALICE, N_BLOCKS);
-    use(&r, &all);
-    space_give(r.s, &all, ALICE);
+    alice_had_all(&r);
     for (uint32_t i = 0; i < N_BLOCKS; i++) {
         space_idle(r.s, 0, 0);
         settle(&r);

@@ -104,8 +104,7 @@ void worker_kill_stray(struct worker *w, enum sh_msg_type type)
 
 void model__drop_tables(struct model *m)
 {
-    while (m->locked)
-        dev_mem_host_unlock_last(NULL, m->image.base, &m->locked);
+    dev_mem_host_unlock_all(NULL, m->image.base, &m->locked);
     sh_shm_fini(&m->image);
     m->image = (struct sh_shm){.fd = -1};
 }
