@@ -457,74 +457,6 @@ static void a_ticket_is_seen_by_another_process_after_its_copy(void **state)
 }
 
 /* On a device with a queue the wait is an operation of its stream, which only a ticket ends. */
-static void a_wait_times_out_and_force_frees_it(void **state)
-{
-    struct dev_mem *m = open_mem(0, 0, 1);
-    struct dev *d = import(m);
-    struct sh_err err = {0};
-
-    (void)state;
-    if (dev_is_queued(d))
-        assert_ok_err(dev_wait(d, 9, 5, 20, &err), &err);
-    else
-        assert_fails(dev_wait(d, 9, 5, 20, &err), SH_E_TIMEOUT, &err, "ticket 9 did not reach 5");
-    assert_false(dev_has_ticket(d, 9, 5));
-    dev_ticket_force(m, 9, 7);
-    assert_true(dev_has_ticket(d, 9, 5) && dev_has_ticket(d, 9, 7) && !dev_has_ticket(d, 9, 8));
-    assert_false(dev_has_ticket(d, DEV_N_TICKETS, 0));
-    err = (struct sh_err){0};
-    assert_ok_err(dev_wait(d, 9, 5, 0, &err), &err);
-    assert_ok_err(dev_sync(d, &err), &err);
-    dev_ticket_force(m, 9, 6); /* never back */
-    assert_int_equal(dev_ticket_value(m, 9), 7);
-    dev_close(d);
-    dev_mem_close(m);
-}
-
-/* Writes of earlier tickets may be on their way when the watchdog forces a later one. */
-static void a_forced_ticket_stays_when_the_lane_catches_up(void **state)
-{
-    struct dev_mem *m = open_mem(0, 0, 1);
-    struct dev *d = import(m);
-    unsigned char *host = t_pattern((size_t)16 << 20);
-    struct sh_err err = {0};
-
-    (void)state;
-    assert_ok_err(dev_mem_host_lock(m, host, (size_t)16 << 20, &err), &err);
-    for (uint32_t v = 1; v <= 20; v++) {
-        assert_ok(dev_mem_copy(m, 0, DEV_H2D, 0, host, (size_t)16 << 20, &err));
-        assert_ok(dev_mem_ticket(m, 0, 9, v, &err));
-    }
-    dev_ticket_force(m, 9, 30);
-    assert_ok(dev_mem_mark(m, 0, 1, &err));
-    t_wait_mark(m);
-    assert_int_equal(dev_ticket_value(m, 9), 30);
-    assert_ok_err(dev_wait(d, 9, 30, WAIT_MS, &err), &err);
-    assert_ok_err(dev_sync(d, &err), &err);
-    dev_mem_host_unlock(m, host);
-    dev_close(d);
-    dev_mem_close(m);
-    free(host);
-}
-
-static void tickets_wrap_around(void **state)
-{
-    struct dev_mem *m = open_mem(0, 0, 1);
-    struct dev *d = import(m);
-    struct sh_err err = {0};
-
-    (void)state;
-    dev_ticket_force(m, 0, INT32_MAX);
-    dev_ticket_force(m, 0, UINT32_MAX - 1); /* at most 2^31 - 1 further */
-    assert_int_equal(dev_ticket_value(m, 0), UINT32_MAX - 1);
-    assert_ok(dev_mem_ticket(m, 0, 0, 2, &err)); /* 4 further */
-    assert_ok_err(dev_wait(d, 0, 1, WAIT_MS, &err), &err);
-    assert_ok_err(dev_sync(d, &err), &err);
-    assert_int_equal(dev_ticket_value(m, 0), 2);
-    dev_close(d);
-    dev_mem_close(m);
-}
-
 /* What a copy of `bytes` takes, in seconds: the best of ten and, where the machine has so much
  * other work that none of them is `good`, of as many as it takes to meet a quiet moment. */
 static double copy_time(struct dev_mem *m, void *host, size_t bytes, int pieces, double good)
@@ -760,9 +692,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_throttled_queue_ends),
         cmocka_unit_test(marks_come_out_once_and_clear_the_descriptor),
         cmocka_unit_test(a_ticket_is_seen_by_another_process_after_its_copy),
-        cmocka_unit_test(a_wait_times_out_and_force_frees_it),
-        cmocka_unit_test(a_forced_ticket_stays_when_the_lane_catches_up),
-        cmocka_unit_test(tickets_wrap_around),
         cmocka_unit_test(slowed_copies_take_as_long_as_the_rate_says),
         cmocka_unit_test(two_lanes_share_one_link),
         cmocka_unit_test(the_cost_of_a_copy_is_measured),
