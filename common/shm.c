@@ -125,6 +125,17 @@ void sh_shm_clear(const struct sh_shm *m, size_t off, size_t bytes)
                         (off_t)bytes);
 }
 
+void sh_shm_cut(struct sh_shm *m, size_t bytes)
+{
+    if (bytes >= m->bytes)
+        return;
+    sh_shm_clear(m, bytes, m->bytes - bytes);
+    munmap((char *)m->base + bytes, m->bytes - bytes);
+    m->bytes = bytes;
+    if (bytes == 0)
+        m->base = NULL;
+}
+
 void sh_shm_fini(struct sh_shm *m)
 {
     if (m->base)

@@ -29,6 +29,9 @@ int sh_shm_show(const struct sh_shm *m, const struct sh_shm *from, size_t off, s
                 struct sh_err *err);
 /* Gives the memory of this part back: it reads as zeros. Likewise for off and bytes. */
 void sh_shm_clear(const struct sh_shm *m, size_t off, size_t bytes);
+/* Only so many of the first bytes stay (a multiple of the page size): the rest is unmapped, and its
+ * memory given back. */
+void sh_shm_cut(struct sh_shm *m, size_t bytes);
 void sh_shm_fini(struct sh_shm *m); /* unmaps and closes; m->fd = -1 */
 
 /* Waits while *word == seen; a change or timeout ends it. Shared between processes.

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "runtime/device/lock.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ struct locking {
     int64_t until_ns;        /* the time of runs */
 };
 
-struct gone {              /* to be unlocked and freed */
+struct gone {              /* to be unlocked, if it is locked, and freed */
     struct lock_task task; /* first member */
     struct sh_shm mem;
 };
@@ -36,13 +37,19 @@ static void line_up(struct locking *k, struct lock_task *t)
     *end = t;
 }
 
-/* The pages go with each piece: to free them takes as long. */
-static void unlock_piece(struct locking *k, struct gone *g)
+/* The pages go with each piece: to free them takes as long, locked or not. */
+static void drop_piece(struct locking *k, struct gone *g)
 {
-    const size_t was = g->task.locked;
+    const size_t left = g->mem.bytes - dev_lock_last_piece(g->mem.base, g->mem.bytes);
 
-    dev_mem_host_unlock_last(k->mem, g->mem.base, &g->task.locked);
-    sh_shm_clear(&g->mem, g->task.locked, was - g->task.locked);
+    if (g->task.locked > left)
+        dev_mem_host_unlock_last(k->mem, g->mem.base, &g->task.locked);
+    sh_shm_cut(&g->mem, left);
+}
+
+static bool is_through(const struct lock_task *t)
+{
+    return t->done ? t->locked == t->bytes : ((const struct gone *)t)->mem.bytes == 0;
 }
 
 static void free_gone(struct gone *g)
@@ -66,9 +73,9 @@ static void on_timer(struct sh_loop *l, void *arg)
     if (t->done)
         rc = dev_mem_host_lock_next(k->mem, t->base, t->bytes, &t->locked, &err);
     else
-        unlock_piece(k, (struct gone *)t);
+        drop_piece(k, (struct gone *)t);
     k->until_ns = 2 * sh_clock_ns() - from;
-    if (!rc && t->locked != (t->done ? t->bytes : 0))
+    if (!rc && !is_through(t))
         line_up(k, t);
     else if (t->done)
         t->done(t, rc ? &err : NULL);
@@ -130,8 +137,11 @@ void locking_stop(struct locking *k, struct lock_task *t)
 
 void locking_let_go(struct locking *k, struct sh_shm *mem, size_t locked)
 {
-    struct gone *g = locked ? calloc(1, sizeof(*g)) : NULL;
+    struct gone *g;
 
+    if (!mem->base)
+        return;
+    g = calloc(1, sizeof(*g));
     if (!g) { /* at once */
         dev_mem_host_unlock_all(k->mem, mem->base, &locked);
         sh_shm_fini(mem);

@@ -4,7 +4,6 @@
 #include "common/buf.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "executor/memory/locking.h"
 #include "executor/models/host.h"
 #include "executor/models/model_int.h"
 #include "executor/models/packed.h"

@@ -1,4 +1,4 @@
-/* lock.c - page-locks images as a whole. arrival.c and share.c do it in pieces, between runs. */
+/* lock.c - page-locks images at once. Those of arrival.c and share.c wait (memory/locking.h). */
 #include "executor/models/model_int.h"
 
 int model_lock(struct model *m, struct sh_err *err)

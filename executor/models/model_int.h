@@ -3,6 +3,7 @@
 #define SH_EXECUTOR_MODELS_MODEL_INT_H
 
 #include "executor/files/disk.h"
+#include "executor/memory/locking.h"
 #include "executor/models/store.h"
 
 const struct store_env *store__env(const struct store *s);
@@ -101,21 +102,12 @@ extern const struct sh_life MODEL_LIFE;
  *   REST -> SUMS      its chunks are summed, to find others like it             [begin_sums]
  *   SUMS -> REST      their sums are known                                        [end_sums]
  *   REST -> COPIES    there is one: its chunks are compared, or copied        [begin_copies]
- *   COPIES -> LOCKS   the new memory is page-locked                             [end_copies]
- *   LOCKS -> WAITS    until nothing reads it where it was                         [lock_some]
- *   WAITS -> FREES    its memory is the new one, the old one goes             [change_over]
- *   each -> FREES     the image goes, or something failed: the new one goes      [end_image]
- *   FREES -> REST     it has gone                                                [on_freed]
- *   each -> REST      there is none yet; or the executor ends        [end_image, share__stop] */
-enum share_at {
-    SHARE_REST,
-    SHARE_SUMS,
-    SHARE_COPIES,
-    SHARE_LOCKS,
-    SHARE_WAITS,
-    SHARE_FREES,
-    SHARE_N_AT
-};
+ *   COPIES -> LOCKS   the new memory waits to be page-locked, or is            [lock_memory]
+ *   LOCKS -> WAITS    until nothing reads it where it was                       [on_locked]
+ *   COPIES -> WAITS   the same: where it was is not locked                    [lock_memory]
+ *   each -> REST      its memory is the new one, or it goes, or something failed: the memory
+ *                     that is left waits to be unlocked (memory/locking.h)      [end_image] */
+enum share_at { SHARE_REST, SHARE_SUMS, SHARE_COPIES, SHARE_LOCKS, SHARE_WAITS, SHARE_N_AT };
 struct share_piece { /* one chunk, or so much behind the last one */
     struct disk_task task;
     struct store_share *share;
@@ -131,15 +123,15 @@ struct store_share {
     struct trunk *trunks; /* OWNED */
     enum share_at at;
     struct store *store;
-    struct model *model;  /* with what follows; but REST and FREES */
-    struct trunk *trunk;  /* not SUMS */
-    struct sh_shm memory; /* OWNED: its own part of what it will have; FREES: what goes */
-    size_t locked;        /* so many bytes of that */
-    uint32_t *sums;       /* OWNED */
-    uint8_t *is_there;    /* OWNED */
-    uint32_t n;           /* whole chunks, as of sums and is_there; bytes may follow */
-    uint32_t i, n_runs;   /* the next one; runs of them that are the trunk's */
-    int64_t since_ns;     /* REST, LOCKS, WAITS, FREES: it began */
+    struct model *model;   /* with what follows; but REST */
+    struct trunk *trunk;   /* not SUMS */
+    struct sh_shm memory;  /* OWNED: its own part of what it will have */
+    struct lock_task lock; /* LOCKS: it stands in the queue; of memory, so much is locked */
+    uint32_t *sums;        /* OWNED */
+    uint8_t *is_there;     /* OWNED */
+    uint32_t n;            /* whole chunks, as of sums and is_there; bytes may follow */
+    uint32_t i, n_runs;    /* the next one; runs of them that are the trunk's */
+    int64_t since_ns;      /* WAITS: it began */
     struct share_piece piece;
 };
 extern const struct sh_life SHARE_LIFE;

@@ -43,14 +43,12 @@ static const unsigned APART_NEXT[APART_N_STATES] = {
 };
 const struct sh_life APART_LIFE = {"packed copy", APART_N_STATES, APART_NAME, APART_NEXT};
 
-static const char *const SHARE_NAME[SHARE_N_AT] = {"rest",  "sums",  "copies",
-                                                   "locks", "waits", "frees"};
+static const char *const SHARE_NAME[SHARE_N_AT] = {"rest", "sums", "copies", "locks", "waits"};
 static const unsigned SHARE_NEXT[SHARE_N_AT] = {
     [SHARE_REST] = SH_LIFE(SHARE_SUMS) | SH_LIFE(SHARE_COPIES),
     [SHARE_SUMS] = SH_LIFE(SHARE_REST),
-    [SHARE_COPIES] = SH_LIFE(SHARE_LOCKS) | SH_LIFE(SHARE_FREES) | SH_LIFE(SHARE_REST),
-    [SHARE_LOCKS] = SH_LIFE(SHARE_WAITS) | SH_LIFE(SHARE_FREES) | SH_LIFE(SHARE_REST),
-    [SHARE_WAITS] = SH_LIFE(SHARE_FREES) | SH_LIFE(SHARE_REST),
-    [SHARE_FREES] = SH_LIFE(SHARE_REST),
+    [SHARE_COPIES] = SH_LIFE(SHARE_LOCKS) | SH_LIFE(SHARE_WAITS) | SH_LIFE(SHARE_REST),
+    [SHARE_LOCKS] = SH_LIFE(SHARE_WAITS) | SH_LIFE(SHARE_REST),
+    [SHARE_WAITS] = SH_LIFE(SHARE_REST),
 };
 const struct sh_life SHARE_LIFE = {"equal chunks", SHARE_N_AT, SHARE_NAME, SHARE_NEXT};

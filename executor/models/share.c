@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 
 #define LEAST_PART 8u /* of an image that is copied, one chunk in so many is the same, or more */
-#define QUIET_NS SH_S(10)    /* so long it waits for a moment without runs */
 #define PATIENCE_NS SH_S(60) /* so long a change waits for one in which nobody reads the image */
 #define AGAIN_NS SH_S(60)    /* then it is tried again; twice as long after each try */
 #define MOST_TRIES 5u        /* that fail, and not for waiting */
@@ -239,11 +238,16 @@ static void forget_image(struct store_share *w)
     w->model = NULL;
 }
 
-/* Whatever is under way comes to nothing, or has come to its end. */
+/* Whatever is under way comes to nothing, or has come to its end. Nobody reads the memory that is
+ * left: what is kept of it has been written, for the disk thread works in order. */
 static void end_image(struct store_share *w)
 {
-    go_share(w, w->memory.fd >= 0 ? SHARE_FREES : SHARE_REST);
-    w->since_ns = sh_clock_ns();
+    struct locking *k = store__env(w->store)->locking;
+
+    locking_stop(k, &w->lock);
+    locking_let_go(k, &w->memory, w->lock.locked);
+    w->lock.locked = 0;
+    go_share(w, SHARE_REST);
     forget_image(w);
 }
 
@@ -452,6 +456,35 @@ static int show_trunk(struct store_share *w, struct sh_err *err)
     return rc;
 }
 
+static void wait_for_change(struct store_share *w)
+{
+    go_share(w, SHARE_WAITS);
+    w->since_ns = sh_clock_ns();
+}
+
+static void on_locked(struct lock_task *t, const struct sh_err *why)
+{
+    struct store_share *w = t->arg;
+
+    if (why)
+        give_up_sharing(w, why);
+    else
+        wait_for_change(w);
+}
+
+/* As its present memory is, which may not be locked. */
+static void lock_memory(struct store_share *w)
+{
+    if (!w->model->locked) {
+        wait_for_change(w);
+        return;
+    }
+    w->lock = (struct lock_task){
+        .base = w->memory.base, .bytes = w->memory.bytes, .done = on_locked, .arg = w};
+    go_share(w, SHARE_LOCKS);
+    locking_begin(store__env(w->store)->locking, &w->lock);
+}
+
 static void end_copies(struct store_share *w)
 {
     struct sh_err err = {0};
@@ -464,20 +497,10 @@ static void end_copies(struct store_share *w)
         rc = SH_FAIL(&err, SH_E_NOTFOUND, "no chunk is what its sum says");
     if (!rc)
         rc = show_trunk(w, &err);
-    if (rc) {
+    if (rc)
         give_up_sharing(w, &err);
-        return;
-    }
-    go_share(w, SHARE_LOCKS);
-    w->since_ns = sh_clock_ns();
-}
-
-/* A run would wait while pages are locked. Some are always under way, perhaps. */
-static bool is_moment(const struct store_share *w)
-{
-    const struct store_users *u = store__users(w->store);
-
-    return u->is_quiet(u->arg) || sh_clock_ns() - w->since_ns > QUIET_NS;
+    else
+        lock_memory(w);
 }
 
 /* Does anybody read it where it is, or is about to? */
@@ -493,53 +516,6 @@ static void note_like(struct model *of)
         m->share.is_compared &= m->tag != of->tag;
 }
 
-static void begin_next(struct store *s);
-
-static void on_freed(struct disk_task *t)
-{
-    struct store_share *w = ((struct share_piece *)t)->share;
-
-    w->piece.is_out = false;
-    if (t->err.rc == SH_E_CANCELLED) /* the executor stops */
-        return;
-    end_image(w);
-    begin_next(w->store);
-}
-
-/* On the thread: it takes longer than a run should wait. */
-static int free_memory(struct disk_task *t, struct sh_err *err)
-{
-    (void)err;
-    sh_shm_fini(&((struct share_piece *)t)->share->memory);
-    return SH_OK;
-}
-
-static void free_some(struct store_share *w)
-{
-    const struct store_env *env = store__env(w->store);
-
-    if (w->locked && is_moment(w))
-        dev_mem_host_unlock_last(env->mem, w->memory.base, &w->locked);
-    if (w->locked)
-        return;
-    w->piece = (struct share_piece){.task = {.work = free_memory, .done = on_freed}, .share = w};
-    w->piece.is_out = disk_submit(env->files->disk, &w->piece.task, NULL) == SH_OK;
-}
-
-/* As its present memory is, which may not be locked. */
-static void lock_some(struct store_share *w)
-{
-    struct sh_err err = {0};
-
-    if (!w->model->locked || w->locked == w->memory.bytes) {
-        go_share(w, SHARE_WAITS);
-        w->since_ns = sh_clock_ns();
-    } else if (is_moment(w) && dev_mem_host_lock_next(store__env(w->store)->mem, w->memory.base,
-                                                      w->memory.bytes, &w->locked, &err)) {
-        give_up_sharing(w, &err);
-    }
-}
-
 static void change_over(struct store_share *w)
 {
     struct model *m = w->model;
@@ -548,9 +524,9 @@ static void change_over(struct store_share *w)
 
     tables__close(m);
     m->image = w->memory;
-    m->locked = w->locked;
+    m->locked = w->lock.locked;
     w->memory = old;
-    w->locked = old_locked;
+    w->lock.locked = old_locked;
     m->tx.host = m->image.base;
     m->share.trunk = w->trunk;
     m->share.is_there = w->is_there;
@@ -568,6 +544,8 @@ static void change_over(struct store_share *w)
 }
 
 /* ------------------------------------------------------------------ steps */
+
+static void begin_next(struct store *s);
 
 static void on_chunk(struct disk_task *t)
 {
@@ -603,6 +581,7 @@ static void look_for_change(struct store_share *w)
         put_off(w->model);
         end_image(w);
     }
+    begin_next(w->store);
 }
 
 void share__tick(struct store *s)
@@ -611,15 +590,11 @@ void share__tick(struct store *s)
 
     if (w->at == SHARE_REST || w->piece.is_out)
         return;
-    if (w->at == SHARE_FREES)
-        free_some(w);
-    else if (w->model->phase != MODEL_READY)
+    if (w->model->phase != MODEL_READY)
         end_image(w);
-    else if (w->at == SHARE_LOCKS)
-        lock_some(w);
     else if (w->at == SHARE_WAITS)
         look_for_change(w);
-    else
+    else if (w->at != SHARE_LOCKS)
         ask_for_chunk(w);
 }
 
@@ -637,7 +612,7 @@ static void begin_next(struct store *s)
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (begin_sums(w, m))
             return;
-    for (struct model *m = store_next(s, NULL); m && is_moment(w); m = store_next(s, m))
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (begin_copies(w, m))
             return;
 }
@@ -651,8 +626,6 @@ void share__stop(struct store *s)
 {
     struct store_share *w = store__share(s);
 
-    dev_mem_host_unlock_all(store__env(s)->mem, w->memory.base, &w->locked);
-    sh_shm_fini(&w->memory);
     if (w->at != SHARE_REST)
         end_image(w);
 }

@@ -11,11 +11,11 @@
  * Nothing waits for it. An image is loaded as always; then it is summed on the disk thread. If
  * another one of its tenant has equal sums at the same places, the first of the two is copied to a
  * new trunk, and the next ones are compared with that, byte by byte: a sum only says where to look.
- * Then the new memory is page-locked, a piece at each tick in which there is no run, and the image
- * changes over to it, between two copies to the device. Trunk and own part are memory that the
- * executor alone has ever been able to write to, so that no worker, which had the old memory, can
- * change what others share. While one image is copied its new memory is not counted; there is one
- * at a time.
+ * Then the new memory waits to be page-locked (memory/locking.h), like all other memory, and the
+ * image changes over to it, between two copies to the device; its old memory is unlocked in the
+ * same way. Trunk and own part are memory that the executor alone has ever been able to write to,
+ * so that no worker, which had the old memory, can change what others share. While one image is
+ * copied its new memory is not counted, nor the old one while it goes; one is copied at a time.
  *
  * A chunk of the trunk counts in equal parts for the images that have it (host.h), and is freed
  * when the last one leaves host memory or goes. Images of two tenants never meet, so neither limits

@@ -16,8 +16,7 @@ int dev_mem_host_lock_next(struct dev_mem *m, void *base, size_t bytes, size_t *
 
 void dev_mem_host_unlock_last(struct dev_mem *m, void *base, size_t *locked)
 {
-    const size_t over = ((uintptr_t)base + *locked) % DEV_LOCK_PIECE;
-    const size_t piece = SH_MIN(over ? over : DEV_LOCK_PIECE, *locked);
+    const size_t piece = dev_lock_last_piece(base, *locked);
 
     *locked -= piece;
     if (piece)

@@ -20,4 +20,12 @@ static inline size_t dev_lock_piece(const void *from, size_t bytes)
     return SH_MIN(DEV_LOCK_PIECE - (uintptr_t)from % DEV_LOCK_PIECE, bytes);
 }
 
+/* Of these bytes, those of the piece in which the last one lies. */
+static inline size_t dev_lock_last_piece(const void *base, size_t bytes)
+{
+    const size_t over = ((uintptr_t)base + bytes) % DEV_LOCK_PIECE;
+
+    return SH_MIN(over ? over : DEV_LOCK_PIECE, bytes);
+}
+
 #endif

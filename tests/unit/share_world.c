@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/units.h"
+#include "executor/memory/locking.h"
 #include "executor/models/tables.h"
 
 #include <sys/mman.h>
@@ -11,24 +12,10 @@ struct world w;
 static struct files files;
 struct store_env env = {.executor = "x", .files = &files, .shares = true};
 
-static bool is_quiet(void *arg)
-{
-    (void)arg;
-    return !w.is_loud;
-}
-
-static const struct store_users users = {.is_quiet = is_quiet};
-
 const struct store_env *store__env(const struct store *s)
 {
     (void)s;
     return &env;
-}
-
-const struct store_users *store__users(const struct store *s)
-{
-    (void)s;
-    return &users;
 }
 
 struct store_share *store__share(struct store *s)
@@ -58,45 +45,47 @@ bool tx_image_busy(const struct tx_image *im)
     return w.is_busy;
 }
 
-size_t *w_locked_at(const void *base)
+/* What is locked is locked once. */
+int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
 {
-    size_t free = N_MODELS + 2;
-
-    for (size_t i = 0; i < N_MODELS + 2; i++) {
-        if (w.locked[i].bytes && w.locked[i].base == base)
-            return &w.locked[i].bytes;
-        free = w.locked[i].bytes ? free : i;
-    }
-    assert_true(free < N_MODELS + 2);
-    w.locked[free].base = base;
-    return &w.locked[free].bytes;
-}
-
-/* A piece is a chunk. */
-int dev_mem_host_lock_next(struct dev_mem *m, void *base, size_t bytes, size_t *locked,
-                           struct sh_err *err)
-{
-    size_t *is = w_locked_at(base);
+    const char *at = base;
 
     (void)m;
-    assert_int_equal(*is, *locked);
-    assert_true(*locked < bytes);
-    if (w.refuses_lock || (w.most_pieces && w.n_pieces == w.most_pieces))
+    assert_true(w.is_turn && bytes > 0 && w.n_locked < MOST_PIECES);
+    if (w.refuses_lock || (w.most_locks && w.n_locks == w.most_locks))
         return SH_FAIL(err, SH_E_NOMEM, "as the test wants it");
-    w.n_locks += *locked == 0;
-    w.n_pieces++;
-    *is = *locked = SH_MIN(*locked + SHARE_CHUNK, bytes);
+    for (size_t i = 0; i < w.n_locked; i++)
+        assert_true(at + bytes <= w.locked[i].at || w.locked[i].at + w.locked[i].bytes <= at);
+    w.locked[w.n_locked].at = at;
+    w.locked[w.n_locked++].bytes = bytes;
+    w.n_locks++;
+    w.n_calls++;
     return SH_OK;
 }
 
-void dev_mem_host_unlock_last(struct dev_mem *m, void *base, size_t *locked)
+/* And unlocked once, while it is still there. */
+void dev_mem_host_unlock(struct dev_mem *m, void *base)
 {
-    size_t *is = w_locked_at(base);
+    size_t i = 0;
 
     (void)m;
-    assert_true(*is == *locked && *locked > 0);
-    *is = *locked = (*locked - 1) / SHARE_CHUNK * SHARE_CHUNK;
-    w.n_unlocks += *locked == 0;
+    assert_true(w.is_turn);
+    while (i < w.n_locked && w.locked[i].at != base)
+        i++;
+    assert_true(i < w.n_locked);
+    assert_int_equal(msync(base, 1, MS_ASYNC), 0); /* fails where nothing is mapped */
+    w.locked[i] = w.locked[--w.n_locked];
+    w.n_calls++;
+}
+
+static size_t locked_in(const void *base, size_t bytes)
+{
+    const char *at = base;
+    size_t sum = 0;
+
+    for (size_t i = 0; i < w.n_locked; i++)
+        sum += w.locked[i].at >= at && w.locked[i].at < at + bytes ? w.locked[i].bytes : 0;
+    return sum;
 }
 
 void tables__open(struct model *m, int fd, uint64_t at)
@@ -159,6 +148,18 @@ void w_check(const struct model *m, const char *chunks, char tail)
 
 static char name[] = "m";
 
+static void lock(struct model *m)
+{
+    const unsigned n_locks = w.n_locks, n_calls = w.n_calls;
+
+    w.is_turn = true;
+    while (m->locked < m->image.bytes)
+        assert_ok(dev_mem_host_lock_next(NULL, m->image.base, m->image.bytes, &m->locked, NULL));
+    w.is_turn = false;
+    w.n_locks = n_locks;
+    w.n_calls = n_calls;
+}
+
 struct model *w_put(size_t i, uint32_t tag, const char *chunks, char tail)
 {
     struct model *m = &w.m[i];
@@ -173,16 +174,23 @@ struct model *w_put(size_t i, uint32_t tag, const char *chunks, char tail)
     assert_ok(sh_shm_create("shunt-image", w_bytes_of(chunks), &m->image, NULL));
     w_fill(m->image.base, chunks, tail);
     m->tx.host = m->image.base;
-    m->locked = *w_locked_at(m->image.base) = m->image.bytes;
+    lock(m);
     return m;
+}
+
+void w_unlock(struct model *m)
+{
+    w.is_turn = true;
+    dev_mem_host_unlock_all(NULL, m->image.base, &m->locked);
+    w.is_turn = false;
 }
 
 void w_drop(struct model *m)
 {
     assert_false(share__is_at(m));
     share__forget(m);
-    assert_int_equal(*w_locked_at(m->image.base), m->locked);
-    *w_locked_at(m->image.base) = 0;
+    assert_int_equal(locked_in(m->image.base, m->image.bytes), m->locked);
+    w_unlock(m);
     sh_shm_fini(&m->image);
     m->handle = 0;
 }
@@ -206,23 +214,54 @@ void w_thread_drops(void)
     t->done(t);
 }
 
+void w_turn(void)
+{
+    const unsigned was = w.n_calls;
+
+    w.is_turn = true;
+    assert_ok(sh_loop_once(w.loop, 0, NULL));
+    w.is_turn = false;
+    assert_in_range(w.n_calls, was, was + 1);
+}
+
 bool w_goes_on(void)
 {
     const enum share_at at = w.share.at;
-    const size_t locked = w.share.locked;
+    const unsigned calls = w.n_calls;
 
-    if (w.out)
+    if (w.out) {
         w_thread_works();
-    else
+    } else {
         share__tick(NULL);
-    return w.out || w.share.at != at || w.share.locked != locked;
+        w_turn();
+    }
+    return w.out || w.share.at != at || w.n_calls != calls;
 }
 
 void w_all_rests(void)
 {
+    size_t locked, is = 0;
+
     share_second(NULL);
-    while (w_goes_on())
-        ;
+    for (unsigned idle = 0; idle < MOST_PIECES; idle++) /* what is not locked goes unseen */
+        if (w_goes_on())
+            idle = 0;
+    locked = w.share.lock.locked;
+    for (const struct model *m = store_next(NULL, NULL); m; m = store_next(NULL, m)) {
+        assert_int_equal(locked_in(m->image.base, m->image.bytes), m->locked);
+        locked += m->locked;
+    }
+    for (size_t i = 0; i < w.n_locked; i++)
+        is += w.locked[i].bytes;
+    assert_int_equal(is, locked);
+}
+
+void w_end_queue(void)
+{
+    w.is_turn = true;
+    locking_free(env.locking);
+    w.is_turn = false;
+    assert_ok(locking_new(w.loop, NULL, &env.locking, NULL));
 }
 
 void w_go_to(enum share_at at)
@@ -278,6 +317,9 @@ int w_set_up(void **state)
 {
     (void)state;
     w = (struct world){.share.memory.fd = -1};
+    sh_clock_fake(SH_S(1000), 0);
+    assert_ok(sh_loop_new(&w.loop, NULL));
+    assert_ok(locking_new(w.loop, NULL, &env.locking, NULL));
     env.shares = true;
     files.disk = (struct disk *)&w;
     assert_int_equal(w_held_bytes(), 0);
@@ -292,13 +334,15 @@ int w_tear_down(void **state)
         w_thread_works();
     }
     share__stop(NULL);
-    sh_clock_real();
     for (size_t i = 0; i < N_MODELS; i++)
         if (w.m[i].handle)
             w_drop(&w.m[i]);
     assert_null(w.share.trunks);
-    for (size_t i = 0; i < N_MODELS + 2; i++)
-        assert_int_equal(w.locked[i].bytes, 0);
+    w_end_queue();
+    locking_free(env.locking);
+    sh_loop_free(w.loop);
+    sh_clock_real();
+    assert_int_equal(w.n_locked, 0);
     if (w.maker)
         munmap(w.maker, SHARE_CHUNK);
     assert_int_equal(w_held_bytes(), 0);

@@ -168,6 +168,36 @@ static void a_part_of_one_is_shown_in_another_and_only_read_there(void **state)
     sh_shm_fini(&a);
 }
 
+/* What is shown in the part that goes is not given back: it is another one's. */
+static void only_the_first_bytes_of_one_stay(void **state)
+{
+    struct sh_shm a = {.fd = -1}, b = {.fd = -1};
+    struct stat st;
+    char *end;
+    (void)state;
+
+    assert_ok(sh_shm_create("test", 16384, &a, NULL));
+    assert_ok(sh_shm_create("test", 16384, &b, NULL));
+    memset(a.base, 'a', a.bytes);
+    memset(b.base, 'b', b.bytes);
+    assert_ok(sh_shm_show(&a, &b, 8192, 4096, NULL));
+    end = (char *)a.base + 4096;
+    sh_shm_cut(&a, 16384);
+    assert_int_equal(a.bytes, 16384);
+    sh_shm_cut(&a, 4096);
+    assert_int_equal(a.bytes, 4096);
+    assert_int_equal(fstat(a.fd, &st), 0);
+    assert_int_equal(st.st_blocks * 512, 4096);
+    for (size_t at = 0; at < 12288; at += 4096)
+        assert_int_equal(msync(end + at, 1, MS_ASYNC), -1); /* nothing is mapped there */
+    assert_int_equal(((char *)a.base)[4095], 'a');
+    assert_int_equal(((char *)b.base)[8192], 'b');
+    sh_shm_cut(&a, 0);
+    assert_null(a.base);
+    sh_shm_fini(&a);
+    sh_shm_fini(&b);
+}
+
 /* Ping-pong: each side waits for the other's word. A private futex or a lost wake-up would end in a
  * time-out. */
 static void wake_ups_cross_processes(void **state)
@@ -221,6 +251,7 @@ int main(void)
         cmocka_unit_test(impossible_sizes_are_errors),
         cmocka_unit_test(a_changed_word_or_the_time_ends_the_wait),
         cmocka_unit_test(a_part_of_one_is_shown_in_another_and_only_read_there),
+        cmocka_unit_test(only_the_first_bytes_of_one_stay),
         cmocka_unit_test(wake_ups_cross_processes),
     };
 

@@ -605,7 +605,7 @@ static void what_goes_while_it_is_locked_leaves_nothing(void **state)
             turn();
         assert_int_equal(W.n_locked, n);
         slots_fini(&W.j);
-        for (int i = 0; i < 2 * n + 1; i++)
+        for (int i = 0; i < 100 && W.n_locked; i++) /* what is not locked goes in pieces, too */
             turn();
         assert_int_equal(W.n_locked, 0);
         assert_int_equal(W.n_done, 0);
