@@ -34,7 +34,6 @@
 #define DEV_TABLES_ALIGN 4096u /* of the first table in an image: a page of host memory */
 #define DEV_MAX_FDS 4          /* most that dev_mem_export returns */
 #define DEV_N_TICKETS 33024u
-#define DEV_TICKET_MEASURE (DEV_N_TICKETS - 1) /* of dev_mem_measure(), nobody else's */
 #define DEV_MAX_LANES 8
 
 struct dev_lib; /* a loaded back end */

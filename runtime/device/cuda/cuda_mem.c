@@ -21,11 +21,8 @@
 
 struct lane {
     struct cuda_mem *mem;
-    cudaStream_t stream, tickets, marks; /* see cuda_mem.h */
-    cudaEvent_t here;                    /* a place in `stream` that another waits for */
-    cudaEvent_t told;                    /* one in `tickets` that `marks` waits for */
-    uint32_t slot, value;                /* the last ticket */
-    bool is_apart;                       /* ... which was put in `tickets` */
+    cudaStream_t stream, marks;
+    cudaEvent_t here; /* a place in `stream` that `marks` waits for */
     uint32_t n_queued;
     unsigned char *bounce; /* device memory, BORROWED from the mem */
     uint64_t *cookies;     /* OWNED ring of DEV_MAX_MARKS: marks whose place is not reached */
@@ -61,13 +58,12 @@ void cuda__ticket_force(struct dev_mem *base, uint32_t slot, uint32_t value)
     struct cuda_mem *m = mem_of(base);
     uint32_t old = atomic_load(&m->forced[slot]), end = atomic_load(&m->forced_end);
 
+    dev_ticket_raise(cuda__ticket(&m->tickets, slot), value);
     while ((old == 0 || (int32_t)(value - old) > 0) &&
            !atomic_compare_exchange_weak(&m->forced[slot], &old, value))
         ;
     while (slot >= end && !atomic_compare_exchange_weak(&m->forced_end, &end, slot + 1))
         ;
-    /* Last: whoever sees it raised sees that it was forced. */
-    dev_ticket_raise(cuda__ticket(&m->tickets, slot), value);
 }
 
 /* Writes that were enqueued before a force may have put smaller values back. */
@@ -219,53 +215,23 @@ int cuda__mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, s
     return rc ? rc : count_in_lane(l, err);
 }
 
-/* Has the lane raised all tickets that it was given? One that was forced says nothing of that. */
-static bool has_raised_all(const struct lane *l)
-{
-    const struct cuda_mem *m = l->mem;
-
-    return (int32_t)(cuda__ticket_value(&m->base, l->slot) - l->value) >= 0 &&
-           atomic_load(&m->forced_end) == 0;
-}
-
-/* `s` goes on behind all that `of` has got so far. */
-static int let_follow(cudaStream_t s, cudaStream_t of, cudaEvent_t place, const char *what,
-                      struct sh_err *err)
-{
-    int rc = cuda__check(cudaEventRecord(place, of), what, err);
-
-    return rc ? rc : cuda__check(cudaStreamWaitEvent(s, place, 0), what, err);
-}
-
-/* The first ticket after a pause in the lane itself, where it is raised some 7 us sooner; the next
- * ones beside it, where the link does not wait 1.7 us for each. All before are raised when one goes
- * in the lane again, so none overtakes another. */
 int cuda__mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
                      struct sh_err *err)
 {
     struct lane *l = lane_of(m, lane);
-    const bool is_apart = !has_raised_all(l);
     int rc = check_lane_room(l, err);
 
-    if (!rc && is_apart)
-        rc = let_follow(l->tickets, l->stream, l->here, "enqueue a ticket", err);
     /* By default the write comes after all that the stream did before it, for other processes and
      * the CPU too. */
     if (!rc)
         rc = cuda__check_drv(
-            cuStreamWriteValue32(is_apart ? l->tickets : l->stream,
-                                 mem_of(m)->tickets.device + slot * sizeof(uint32_t), value,
-                                 CU_STREAM_WRITE_VALUE_DEFAULT),
+            cuStreamWriteValue32(l->stream, mem_of(m)->tickets.device + slot * sizeof(uint32_t),
+                                 value, CU_STREAM_WRITE_VALUE_DEFAULT),
             "enqueue a ticket", err);
-    if (rc)
-        return rc;
-    l->slot = slot;
-    l->value = value;
-    l->is_apart = is_apart;
-    return count_in_lane(l, err);
+    return rc ? rc : count_in_lane(l, err);
 }
 
-/* A copy as long as the engine's, as those of weights, and all that a ticket needs. */
+/* A copy as long as the engine's, as those of weights, and a write like a ticket's. */
 int cuda__mem_rehearse(struct dev_mem *m, struct sh_err *err)
 {
     struct lane *l = lane_of(m, 0);
@@ -275,8 +241,6 @@ int cuda__mem_rehearse(struct dev_mem *m, struct sh_err *err)
         rc = cuda__check(cudaMemcpyAsync(l->bounce, mem_of(m)->rehearsal, REHEARSAL,
                                          cudaMemcpyHostToDevice, l->stream),
                          "enqueue a copy", err);
-    if (!rc)
-        rc = let_follow(l->tickets, l->stream, l->here, "enqueue a copy", err);
     l->n_queued += rc == SH_OK;
     return rc ? rc : note_in_lane(l, err);
 }
@@ -293,9 +257,9 @@ int cuda__mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_
     if (rc)
         return rc;
     l->cookies[l->tail++ % DEV_MAX_MARKS] = cookie;
-    rc = let_follow(l->marks, l->stream, l->here, "enqueue a mark", err);
-    if (!rc && l->is_apart)
-        rc = let_follow(l->marks, l->tickets, l->told, "enqueue a mark", err);
+    rc = cuda__check(cudaEventRecord(l->here, l->stream), "enqueue a mark", err);
+    if (!rc)
+        rc = cuda__check(cudaStreamWaitEvent(l->marks, l->here, 0), "enqueue a mark", err);
     if (!rc)
         rc = cuda__check(cudaLaunchHostFunc(l->marks, on_mark, l), "enqueue a mark", err);
     if (rc) {
@@ -335,13 +299,9 @@ static int start_lane(struct cuda_mem *m, uint32_t i, struct sh_err *err)
     if (!rc)
         rc = cuda__stream_new(&l->stream, err);
     if (!rc)
-        rc = cuda__stream_new(&l->tickets, err);
-    if (!rc)
         rc = cuda__stream_new(&l->marks, err);
     if (!rc)
         rc = cuda__event_new(&l->here, err);
-    if (!rc)
-        rc = cuda__event_new(&l->told, err);
     /* No attribute says whether a device has stream memory operations: this asks it. */
     if (!rc)
         rc = cuda__check_drv(cuStreamWriteValue32(l->stream, m->notes_dev + i * sizeof(uint32_t), 0,
@@ -435,21 +395,16 @@ static bool are_lanes_idle(const struct cuda_mem *m)
     bool idle = true;
 
     for (uint32_t i = 0; i < m->base.n_lanes && idle; i++)
-        idle = cuda__wait_idle(m->lanes[i].stream, end) &&
-               cuda__wait_idle(m->lanes[i].tickets, end) && cuda__wait_idle(m->lanes[i].marks, end);
+        idle = cuda__wait_idle(m->lanes[i].stream, end) && cuda__wait_idle(m->lanes[i].marks, end);
     return idle;
 }
 
 static void stop_lane(struct lane *l)
 {
-    if (l->told)
-        cudaEventDestroy(l->told);
     if (l->here)
         cudaEventDestroy(l->here);
     if (l->marks)
         cudaStreamDestroy(l->marks);
-    if (l->tickets)
-        cudaStreamDestroy(l->tickets);
     if (l->stream)
         cudaStreamDestroy(l->stream);
     free(l->cookies);

@@ -7,12 +7,10 @@
  * worker's stream waits for it without the host, the watchdog raises it from the CPU.
  *
  * Each lane is a stream. Copies run on the copy engines and need no kernel, so they do not take the
- * device away from the process that computes. What tells of them stands on streams beside it, which
- * wait for the place that it tells of, so that the lane's next copy does not pay for it:
- *   tickets  but for the first after a pause: a stream write between two copies costs 1.7 us
- *   marks    a host function behind the lane's work and its tickets; it holds its stream up until
- *            the host has run it (some 10 us). Against a thread that polls events this costs no
- *            core and wakes nobody in vain.
+ * device away from the process that computes. Marks come from a host function behind the lane's
+ * work, on a second stream: a host function holds its stream up until the host has run it (some 10
+ * microseconds), which the lane's next copy must not pay for. Against a thread that polls events
+ * this costs no core and wakes nobody in vain.
  *
  * Forced tickets. A stream write stores its value; it does not take the larger one. So a write
  * that was enqueued before a force can put a smaller value back when it is carried out. That does
