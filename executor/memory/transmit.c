@@ -638,8 +638,10 @@ static int find_groups(struct tx *t, struct tx_image *im, const struct tx_plan *
     return rc;
 }
 
+/* ways: what a byte takes; t->links.n_ways. */
 static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place *place,
-                       uint64_t resident, const double *layer_ns, struct sh_err *err)
+                       uint64_t resident, const struct links_way *ways, const double *layer_ns,
+                       struct sh_err *err)
 {
     struct tx_plan p = {.n_layers = im->n_layers,
                         .with_tables = place->with_tables,
@@ -651,7 +653,7 @@ static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place 
                         .n_ways = t->links.n_ways};
     int rc;
 
-    ways_of(t, im, p.ways);
+    memcpy(p.ways, ways, p.n_ways * sizeof(*ways));
     if (is_planned(t, im, &p)) {
         im->n_groups = im->plan.n_groups;
         return SH_OK;
@@ -667,17 +669,16 @@ static int plan_groups(struct tx *t, struct tx_image *im, const struct tx_place 
 
 /* What each group has to wait for: its own copy, or what lies before the first of them, which is
  * the move of the head if there was one. */
-static void number_groups(const struct tx *t, struct tx_image *im, uint64_t resident, bool moved)
+static void number_groups(struct tx_image *im, uint64_t resident, bool moved,
+                          const struct links_way *ways, uint32_t n_ways)
 {
     struct msg_group head = {.ticket_slot = TX_NO_TICKET};
-    struct links_way ways[LINKS_MAX];
     uint64_t at = resident;
 
     if (moved) {
         head.ticket_slot = im->slot;
         head.ticket_value = ++im->value;
     }
-    ways_of(t, im, ways);
     im->predicted_ns = 0;
     for (uint32_t i = 0; i < im->n_groups; i++) {
         struct msg_group *g = &im->groups[i];
@@ -689,7 +690,7 @@ static void number_groups(const struct tx *t, struct tx_image *im, uint64_t resi
             continue;
         g->ticket_slot = im->slot;
         g->ticket_value = ++im->value;
-        im->predicted_ns += (int64_t)links_ns(ways, t->links.n_ways, end - at);
+        im->predicted_ns += (int64_t)links_ns(ways, n_ways, end - at);
         at = end;
     }
 }
@@ -710,6 +711,7 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
 {
     const uint64_t resident = tx_link_bytes(im, place->resident);
     uint32_t head_value = im->value + 1;
+    struct links_way ways[LINKS_MAX];
     uint64_t n = 0;
     int rc;
 
@@ -721,9 +723,10 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
     links_begin(&t->links);
     im->copied_bytes = (place->with_tables ? im->bytes : tx_needed_bytes(im)) - resident;
     im->n_logged = im->n_sent = 0;
-    rc = plan_groups(t, im, place, resident, layer_ns, err);
+    ways_of(t, im, ways);
+    rc = plan_groups(t, im, place, resident, ways, layer_ns, err);
     if (!rc)
-        number_groups(t, im, resident, place->moved);
+        number_groups(im, resident, place->moved, ways, t->links.n_ways);
     if (!rc && place->moved)
         rc = tx_ticket(t, TX_LANE_IN, im->slot, head_value, err);
     while (!rc && n == 0 && next_is_there(im))
