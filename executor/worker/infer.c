@@ -152,12 +152,8 @@ static int check_run_parts(struct worker *w, const struct wk_model *model, const
             ++*n_out;
             continue;
         }
-        r.u.wk_part_failed = (struct msg_wk_part_failed){.run_id = m->run_id,
-                                                         .turn = m->turn,
-                                                         .part = i,
-                                                         .rc = why.rc,
-                                                         .msg = why.msg,
-                                                         .sample = sample};
+        r.u.wk_part_failed = (struct msg_wk_part_failed){
+            .turn = m->turn, .part = i, .rc = why.rc, .msg = why.msg, .sample = sample};
         if (worker_send(w, &r, NULL, 0, err))
             return err->rc;
     }
@@ -523,8 +519,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
              " end_ns=%" PRId64,
              m->run_id, t.start_ns, given, launched, t.end_ns);
     drop_parts(w);
-    r.u.wk_run_done = (struct msg_wk_run_done){.run_id = m->run_id,
-                                               .turn = m->turn,
+    r.u.wk_run_done = (struct msg_wk_run_done){.turn = m->turn,
                                                .rc = rc,
                                                .msg = why.msg,
                                                .start_ns = t.start_ns,

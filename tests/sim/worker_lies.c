@@ -123,7 +123,7 @@ static void of_run(struct msg_wk_run_done *d)
 {
     switch (sim_below(4)) {
     case 0:
-        d->run_id ^= 1;
+        d->turn ^= 1;
         return;
     case 1: /* as to more, the worker itself would unpack what is no more there */
         d->packed = sim_below(2) ? MSG_PACKED_DAMAGED : MSG_PACKED_UNSURE;
@@ -218,8 +218,7 @@ struct sh_msg worker__stray(const struct sh_msg *m)
     if (stray.type == MSG_WELCOME)
         stray.u.welcome.name = "worker";
     else
-        stray.u.wk_part_failed =
-            (struct msg_wk_part_failed){.run_id = 1, .part = UINT32_MAX, .msg = ""};
+        stray.u.wk_part_failed = (struct msg_wk_part_failed){.part = UINT32_MAX, .msg = ""};
     return stray;
 }
 

@@ -103,8 +103,7 @@ static uint32_t check_parts(struct sim_worker *w, const struct worker_run *r)
         p->is_out = check_part(w, r, p, &why) != SH_OK;
         n_fit += !p->is_out;
         m.u.wk_part_failed =
-            (struct msg_wk_part_failed){.run_id = r->m.run_id,
-                                        .turn = r->m.turn,
+            (struct msg_wk_part_failed){.turn = r->m.turn,
                                         .part = i,
                                         .rc = why.rc,
                                         .msg = why.msg,
@@ -143,8 +142,7 @@ static void answer(struct sim_worker *w)
     const enum msg_packed packed = settle(r);
 
     drop_parts(w);
-    m.u.wk_run_done = (struct msg_wk_run_done){.run_id = r->m.run_id,
-                                               .turn = r->m.turn,
+    m.u.wk_run_done = (struct msg_wk_run_done){.turn = r->m.turn,
                                                .rc = r->why.rc,
                                                .msg = r->why.msg,
                                                .start_ns = r->start_ns,
