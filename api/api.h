@@ -20,6 +20,7 @@ struct api {
     struct auth *auth;
     struct catalog *catalog;
     struct slab *slab;
+    struct copiers *copiers; /* NULL: clients have no shared memory */
     struct regions *regions; /* clients' shared memory */
     struct serving *serving;
     struct link *link;

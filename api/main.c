@@ -24,6 +24,7 @@
 #include "api/openapi.h"
 #include "api/refresh.h"
 #include "api/request.h"
+#include "api/request/copiers.h"
 #include "api/request/pool.h"
 #include "api/request/slab.h"
 #include "common/buf.h"
@@ -34,6 +35,7 @@
 #include "common/loop.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/spawn.h"
 #include "common/train_option.h"
 #include "common/units.h"
 
@@ -136,11 +138,26 @@ static int wait_for_database(struct api *a, struct sh_err *err)
     return rc;
 }
 
+static int start_regions(struct api *a, struct sh_err *err)
+{
+    const struct api_conf *c = a->conf;
+    enum regions_mode shm;
+    int rc = regions_mode_parse(c->client_shm, &shm, err);
+
+    if (!rc && shm != REGIONS_OFF)
+        rc = copiers_new(c->copy_threads < 0 ? copiers_by_cores(sh_cores())
+                                             : (unsigned)c->copy_threads,
+                         &a->copiers, err);
+    if (!rc)
+        rc = regions_new(shm, (size_t)c->max_regions, (size_t)c->max_tenant_regions, a->copiers,
+                         &a->regions, err);
+    return rc;
+}
+
 static int start_parts(struct daemon *d, struct sh_err *err)
 {
     struct api *a = &d->api;
     const struct api_conf *c = a->conf;
-    enum regions_mode shm;
     int rc = sh_otlp_start(&c->otlp, "shunt-api", c->name, &d->otlp, err); /* the first thread */
 
     peers_init(&a->peers);
@@ -157,10 +174,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = slab_new((size_t)c->slab_bytes, api_conf_tenant_slab(c), &a->slab, err);
     if (!rc)
-        rc = regions_mode_parse(c->client_shm, &shm, err);
-    if (!rc)
-        rc = regions_new(shm, (size_t)c->max_regions, (size_t)c->max_tenant_regions, &a->regions,
-                         err);
+        rc = start_regions(a, err);
     if (!rc)
         rc = stats_new(&a->stats, err);
     if (!rc)
@@ -242,6 +256,7 @@ static void stop_parts(struct daemon *d)
     rate_free(a->rate);
     stats_free(a->stats);
     regions_free(a->regions);
+    copiers_free(a->copiers);
     free(a->uploads.owner);
     peers_fini(&a->peers);
     slab_free(a->slab);

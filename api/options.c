@@ -125,6 +125,9 @@ static const struct sh_conf_opt OPTS[] = {
                "and a descriptor (1,024: 0.7 MB)"),
     SH_OPT_INT(ST, max_tenant_regions, "max-tenant-regions", 64, 1, 1000000, 0,
                "with --client-shm: registered regions of one tenant; beyond that 429"),
+    SH_OPT_INT(ST, copy_threads, "copy-threads", -1, -1, 64, 0,
+               "with --client-shm: threads that help to copy 512 KiB or more from or to a client's "
+               "memory, and sleep otherwise; 0 = none; -1 = one for each 4 cores, at most 8"),
     SH_OPT_INT(ST, infer_timeout_ms, "infer-timeout-ms", 60000, 10, 3600000, SH_CONF_LIVE,
                "timeout of inference requests that set none; then 504, ms"),
     SH_OPT_INT(ST, import_timeout_s, "import-timeout-s", 300, 1, 3600, SH_CONF_LIVE,

@@ -27,7 +27,7 @@ struct api_conf {
     int64_t idle_timeout_s, header_timeout_s;
     int64_t upload_min_rate, upload_grace_s, max_inflight, infer_timeout_ms, import_timeout_s;
     int64_t max_streams, max_tenant_streams, max_uploads, max_tenant_uploads, max_waits;
-    int64_t max_regions, max_tenant_regions;
+    int64_t max_regions, max_tenant_regions, copy_threads;
     int64_t key_poll_ms, model_poll_ms, blob_keep_s, drain_s;
 };
 

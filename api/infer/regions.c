@@ -1,7 +1,7 @@
 /* regions.c - see regions.h. */
 #include "api/infer/regions.h"
 
-#include "common/io.h"
+#include "api/request/copiers.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -18,6 +18,7 @@
 
 struct region {
     atomic_int refs;
+    struct copiers *copiers; /* BORROWED */
     int fd;
     dev_t dev; /* which memory had the key then */
     ino_t ino;
@@ -28,6 +29,7 @@ struct region {
 struct regions {
     enum regions_mode mode;
     size_t most, most_of_tenant;
+    struct copiers *copiers; /* BORROWED */
     pthread_mutex_t lock;
     struct region **list; /* in the order of their registration */
     size_t n, cap;
@@ -46,8 +48,8 @@ int regions_mode_parse(const char *name, enum regions_mode *out, struct sh_err *
     return SH_FAIL(err, SH_E_INVALID, "client-shm must be off, own or any, not \"%.32s\"", name);
 }
 
-int regions_new(enum regions_mode mode, size_t most, size_t most_of_tenant, struct regions **out,
-                struct sh_err *err)
+int regions_new(enum regions_mode mode, size_t most, size_t most_of_tenant, struct copiers *copiers,
+                struct regions **out, struct sh_err *err)
 {
     struct regions *r = calloc(1, sizeof(*r));
 
@@ -57,6 +59,7 @@ int regions_new(enum regions_mode mode, size_t most, size_t most_of_tenant, stru
     r->mode = mode;
     r->most = most;
     r->most_of_tenant = most_of_tenant;
+    r->copiers = copiers;
     pthread_mutex_init(&r->lock, NULL);
     *out = r;
     return SH_OK;
@@ -221,6 +224,7 @@ int regions_add(struct regions *r, const char *tenant, const char *name, const c
     if (!g)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a shared memory region");
     atomic_init(&g->refs, 1);
+    g->copiers = r->copiers;
     g->fd = -1;
     g->offset = offset;
     g->bytes = bytes;
@@ -333,7 +337,7 @@ static int too_short(const struct region *g, struct sh_err *err)
 
 int region_read(const struct region *g, uint64_t offset, void *to, size_t bytes, struct sh_err *err)
 {
-    ssize_t n = sh_pread_all(g->fd, to, bytes, g->offset + offset);
+    ssize_t n = copiers_pread(g->copiers, g->fd, to, bytes, g->offset + offset);
 
     if (n < 0)
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not read the shared memory \"%.128s\"", g->key);
@@ -348,7 +352,7 @@ int region_write(const struct region *g, uint64_t offset, const void *from, size
 
     if (fstat(g->fd, &st) < 0 || g->offset + offset + bytes > (uint64_t)st.st_size)
         return too_short(g, err);
-    return sh_pwrite_all(g->fd, from, bytes, g->offset + offset)
+    return copiers_pwrite(g->copiers, g->fd, from, bytes, g->offset + offset)
                ? SH_OK
                : SH_FAIL_ERRNO(err, SH_E_IO, "could not write the shared memory \"%.128s\"",
                                g->key);

@@ -1,9 +1,10 @@
 /* regions.h - shared memory of clients on this host ("system shared memory" of the protocol): a
  * tenant registers POSIX shared memory; inputs are read from it and outputs written to it.
  *
- * Nothing is mapped: bytes are copied with pread() and pwrite(). So a client that truncates its
- * memory gets an error, and one that writes to it meanwhile harms only itself. Registrations belong
- * to this process and end with it. Thread-safe.
+ * Nothing is mapped: bytes are copied with pread() and pwrite(), many of them by several threads at
+ * once (api/request/copiers.h). So a client that truncates its memory gets an error, and one that
+ * writes to it meanwhile harms only itself. Registrations belong to this process and end with it.
+ * Thread-safe.
  */
 #ifndef SH_API_INFER_REGIONS_H
 #define SH_API_INFER_REGIONS_H
@@ -21,12 +22,14 @@ enum regions_mode {
     REGIONS_N_MODES
 };
 
+struct copiers;
 struct regions;
 struct region; /* reference-counted: outlives its registration while requests use it */
 
 int regions_mode_parse(const char *name, enum regions_mode *out, struct sh_err *err);
-int regions_new(enum regions_mode mode, size_t most, size_t most_of_tenant, struct regions **out,
-                struct sh_err *err);  /* OWNED */
+/* KEEPS copiers; NULL: nobody helps. *out: OWNED. */
+int regions_new(enum regions_mode mode, size_t most, size_t most_of_tenant, struct copiers *copiers,
+                struct regions **out, struct sh_err *err);
 void regions_free(struct regions *r); /* NULL is allowed; all requests have ended */
 int regions_check_on(const struct regions *r, struct sh_err *err); /* SH_E_UNSUPPORTED: off */
 

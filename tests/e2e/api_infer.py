@@ -122,6 +122,11 @@ class Played:
                     self.run(m, self.slab, None)
                 elif self.mode == "tcp":
                     self.run_remote(m.rid)
+                elif self.mode == "echo":
+                    (at, n), (to, room) = (struct.unpack_from("<QQ", s) for s in (m.in_spans, m.out_spans))
+                    assert n == room
+                    self.slab[to:to + n] = self.slab[at:at + n]
+                    self.result(m.rid)
                 elif self.mode == "fail":
                     self.result(m.rid, rc=-12, msg="the device was lost")
                 elif self.mode == "cut":
@@ -841,8 +846,8 @@ class Infer(Case):
 
 
 class Memory(Case):
-    """Inputs in a client's shared memory. What the played executor makes of them is not asked for."""
-    OPTIONS = ("--client-shm=any", "--slab-bytes", "32M")
+    """Inputs in a client's shared memory, and outputs: of what is large, copied by several threads."""
+    OPTIONS = ("--client-shm=any", "--slab-bytes", "64M", "--copy-threads=2")
     LARGE, SMALL = 512 << 10, 64 << 10
 
     @classmethod
@@ -853,14 +858,19 @@ class Memory(Case):
             "FROM tenant WHERE name = 'vision' RETURNING id) INSERT INTO model_version "
             "(model_id, version, state, digest, package, inputs, outputs, max_batch) SELECT "
             "id, 1, 'READY', repeat('0', 64), 'packages/x', '%s', '%s', 8 FROM m"
-            % (json.dumps([{**wide, "shape": [-1, cls.SMALL]}]), json.dumps([Y])))
-        cls.path = "/dev/shm/shunt-api-infer-%d" % os.getpid()
-        cls.addClassCleanup(os.unlink, cls.path)
-        with open(cls.path, "xb") as f:
+            % tuple(json.dumps([{**wide, "name": name, "shape": [-1, cls.SMALL]}]) for name in "xy"))
+        cls.path, cls.out = cls.region("r"), cls.region("out")
+
+    @classmethod
+    def region(cls, name):
+        path = "/dev/shm/shunt-api-infer-%d-%s" % (os.getpid(), name)
+        cls.addClassCleanup(os.unlink, path)
+        with open(path, "xb") as f:
             f.truncate(cls.LARGE)
-        r = cls.s.call("POST", "/v2/systemsharedmemory/region/r/register",
-                       {"key": cls.path[len("/dev/shm"):], "byte_size": cls.LARGE}, cls.s.key)
+        r = cls.s.call("POST", "/v2/systemsharedmemory/region/%s/register" % name,
+                       {"key": path[len("/dev/shm"):], "byte_size": cls.LARGE}, cls.s.key)
         assert r[0] == 200, r
+        return path
 
     def setUp(self):
         super().setUp()
@@ -869,6 +879,64 @@ class Memory(Case):
     def from_memory(self, size):
         return {"inputs": [{"name": "x", "datatype": "UINT8", "shape": [size // self.SMALL, self.SMALL],
                             "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": size}}]}
+
+    def to_memory(self, size):
+        return {**self.from_memory(size), "outputs": [{
+            "name": "y", "parameters": {"shared_memory_region": "out", "shared_memory_byte_size": size}}]}
+
+    def copied(self):
+        return sum(self.s.metric('shunt_client_shm_large_bytes_total{by="%s"}' % by) or 0
+                   for by in ("caller", "helper"))
+
+    def test_what_is_there_comes_and_goes_whole(self):
+        self.s.played.mode, before = "echo", self.copied()
+        for _ in range(20):
+            with open(self.path, "r+b") as f, open(self.out, "w+b") as out:
+                out.truncate(self.LARGE)
+                sent = os.urandom(self.LARGE)
+                f.write(sent)
+                f.flush()
+                r = self.s.infer(self.to_memory(self.LARGE), model="wide")
+                self.assertEqual(r[0], 200, r)
+                self.assertTrue(out.read() == sent)
+        self.assertTrue(wait_for(lambda: self.copied() == before + 20 * 2 * self.LARGE))
+        self.assertEqual(self.s.infer(self.to_memory(self.SMALL), model="wide")[0], 200)
+        self.assertEqual(self.copied(), before + 20 * 2 * self.LARGE)  # a small one is nobody else's
+
+    def test_memory_that_is_cut_short_while_it_is_read_is_an_error(self):
+        self.s.played.mode, over, answers = "echo", threading.Event(), []
+        before = self.used()
+
+        def cut():
+            while not over.is_set():
+                for path, size in ((self.path, 3), (self.out, self.LARGE // 2),
+                                   (self.path, self.LARGE), (self.out, self.LARGE)):
+                    os.truncate(path, size)
+
+        def ask():
+            end = time.monotonic() + WAIT_S
+            while not over.is_set() and time.monotonic() < end:
+                c = http.client.HTTPConnection("127.0.0.1", self.s.port, timeout=WAIT_S)
+                c.request("POST", "/v2/models/wide/infer", json.dumps(self.to_memory(self.LARGE)),
+                          {"Authorization": "Bearer " + self.s.key})
+                r = c.getresponse()
+                answers.append((r.status, json.loads(r.read()).get("error", "")))
+                c.close()
+
+        threads = [threading.Thread(target=t) for t in (cut, ask, ask, ask)]
+        for t in threads:
+            t.start()
+        enough = wait_for(lambda: len(answers) > 500 and {code for code, _ in answers} >= {200, 400})
+        over.set()
+        for t in threads:
+            t.join()
+        self.assertTrue(enough, answers[:20])
+        for code, error in answers:
+            self.assertTrue(code == 200 or code == 400 and "shorter than it was" in error or
+                            code == 503 and "in flight" in error, (code, error))
+        self.assertTrue(wait_for(lambda: self.used() <= before))
+        self.setUp()
+        self.test_what_is_there_comes_and_goes_whole()
 
     def test_open_goes_out_before_much_of_it_is_read(self):
         """Which here fails at its end: if the link was awake by then, the scheduler has heard of it."""

@@ -3,7 +3,7 @@
  * Without it one tenant could read another's inputs, a client that cuts its memory short could end
  * the server, and memory unregistered in mid-request could be given to the next.
  */
-/* uses: api/infer/regions.o */
+/* uses: api/infer/regions.o api/request/copiers.o */
 #include "api/infer/regions.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
@@ -32,7 +32,7 @@ static int make(void **state, enum regions_mode mode)
     struct world *w = calloc(1, sizeof(*w));
 
     assert_non_null(w);
-    assert_ok(regions_new(mode, MOST, MOST_OF_TENANT, &w->r, NULL));
+    assert_ok(regions_new(mode, MOST, MOST_OF_TENANT, NULL, &w->r, NULL));
     snprintf(w->key, sizeof(w->key), "/red.shunt-test-%d", (int)getpid());
     w->fd = shm_open(w->key, O_RDWR | O_CREAT | O_EXCL, 0600);
     assert_true(w->fd >= 0);
