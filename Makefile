@@ -416,12 +416,14 @@ $(BUILD)/bench/replay: $(call obj,bench/sim) $(BUILD)/tests/sim/profile.o $(BUIL
 	$(Q)$(CC) $(LDFLAGS) $(CORE_WRAP) -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/copiers: $(BUILD)/bench/copiers.o $(BUILD)/api/request/copiers.o $(common)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/arrivals: $(BUILD)/bench/arrivals.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 
-BENCHES := $(addprefix $(BUILD)/bench/,group pack residency tier pass replay wire arrivals http)
+BENCHES := $(addprefix $(BUILD)/bench/,group pack residency tier pass replay wire copiers arrivals http)
 benches: $(BENCHES) ## the programs of all measurements
 	@:
 gpu-benches: $(addprefix $(BUILD)/bench/,arrivals http) # those that bench/gpu starts

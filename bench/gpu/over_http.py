@@ -305,7 +305,7 @@ def slowly(case, request, s, args):
 
 
 def measure(case, args):
-    options = {"CLIENT_SHM": "any"} if args.shm else {}
+    options = {"CLIENT_SHM": "any", "COPY_THREADS": str(args.copy_threads)} if args.shm else {}
     with Served(programs=LAB, DEBUG_COLD="true" if case["cold"] else "false", **options) as s:
         key = s.tenant("bench")
         s.push_all(key, {m: onnx(m) for m in args.models}, case)
@@ -327,6 +327,8 @@ def main():
                    help="between two requests: training goes on, and the client's core sleeps")
     p.add_argument("--uint8", action="store_true", help="also send pictures as bytes")
     p.add_argument("--shm", action="store_true", help="also warm with inputs in shared memory")
+    p.add_argument("--copy-threads", type=int, default=-1,
+                   help="with --shm: that option of shunt-api; 0: nobody helps it to copy")
     p.add_argument("--warm-only", action="store_true", help="nothing with an empty device")
     p.add_argument("--slow-runs", type=int, default=5, help="with a body that comes slowly")
     args = p.parse_args()
