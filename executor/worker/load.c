@@ -331,26 +331,25 @@ static int read_kept(const struct msg_wk_model *msg, struct kept_about *about, i
     return SH_OK;
 }
 
-/* In place of the image. */
+/* In place of the image; as it was, in the same memory, if that does not gain enough. */
 static int pack_made(struct worker *w, const struct wk_model *m, const struct msg_wk_model *msg,
                      struct loading *how)
 {
-    struct sh_shm packed;
+    struct program *p = largest_program(m);
+    size_t end;
     int rc;
 
     step_load(w, WORKER_LOAD_IMAGE, 0);
-    rc = pack_image(largest_program(m), how->image.base, how->link_ends, pause_image_reading, w,
-                    &packed, &how->why);
-    if (rc || !packed.base)
+    rc = pack_image(p, how->image.base, how->link_ends, pause_image_reading, w, &how->is_packed,
+                    &how->why);
+    if (rc)
         return rc;
-    if (msg->pack == MSG_PACK_GAINS &&
-        !pack_gains(largest_program(m), how->link_ends, how->layer_ns, m->n_batches, msg)) {
-        sh_shm_fini(&packed);
-        return SH_OK;
-    }
-    sh_shm_fini(&how->image);
-    how->image = packed;
-    how->is_packed = true;
+    if (msg->pack == MSG_PACK_GAINS && how->is_packed)
+        how->is_packed = pack_gains(p, how->link_ends, how->layer_ns, m->n_batches, msg);
+    if (!how->is_packed)
+        return program_write_image(p, how->image.base, &how->why);
+    end = SH_ALIGN_UP((size_t)how->link_ends[program_n_layers(p) - 1], (size_t)DEV_PAGE);
+    sh_shm_clear(&how->image, end, how->image.bytes - end);
     return SH_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/pack/pack.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define PIECE ((uint64_t)4 << 20) /* bytes packed without a look at what waits */
 #define LEAST_SAVED 0.02          /* of bytes; less is not worth it */
@@ -14,8 +15,16 @@
 #define GROUP_NS 7000   /* what unpacking a group takes beside its bytes */
 #define AT_ONCE 64u
 
+/* Packed bytes for which the image has no room yet: [from, to), multiples of PACK_ALIGN. */
+struct ahead {
+    unsigned char *base; /* OWNED, free() */
+    size_t room, from, to;
+};
+
 struct packing {
-    const unsigned char *image;
+    unsigned char *image;
+    uint64_t done; /* so many bytes of it are packed ones; the next layer begins behind them */
+    struct ahead ahead;
     const uint64_t *ends; /* of layers */
     struct pack_span *spans;
     size_t n_spans, at; /* at: the first one of the layer */
@@ -32,64 +41,99 @@ static size_t spans_of(struct packing *k, uint32_t layer)
     return n;
 }
 
-/* No more than this, whatever the numbers. The rest of the memory is never touched. */
-static int make_packed_memory(struct packing *k, uint32_t n_layers, struct sh_shm *out,
-                              struct sh_err *err)
+/* For `bytes` behind what is there; for twice as much, or many tiny layers would move it again and
+ * again. */
+static int make_room(struct ahead *a, size_t bytes, struct sh_err *err)
 {
-    const uint64_t bytes = layer_begin(k->ends, n_layers);
+    const size_t rest = a->to - a->from, room = SH_ALIGN_UP(2 * (rest + bytes), (size_t)PACK_ALIGN);
+    unsigned char *base = a->base;
 
-    return sh_shm_create(
-        "shunt-image",
-        pack_bound(bytes, k->n_spans) + n_layers * pack_bound(0, 0) + DEV_TABLES_ALIGN, out, err);
+    if (bytes <= a->room - a->to)
+        return SH_OK;
+    if (room > a->room)
+        base = aligned_alloc(PACK_ALIGN, room);
+    if (!base)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory to pack an image");
+    if (rest)
+        memmove(base, a->base + a->from, rest);
+    if (base != a->base)
+        free(a->base);
+    *a = (struct ahead){.base = base, .room = SH_MAX(room, a->room), .to = rest};
+    return SH_OK;
+}
+
+/* To the image, of which all before `read` is packed: as much as that leaves room for. */
+static void move_packed(struct packing *k, uint64_t read)
+{
+    struct ahead *a = &k->ahead;
+    const size_t n =
+        SH_MIN(a->to - a->from, (size_t)((read - k->done) / PACK_ALIGN) * (size_t)PACK_ALIGN);
+
+    if (n)
+        memcpy(k->image + k->done, a->base + a->from, n);
+    k->done += n;
+    a->from += n;
+    if (a->from == a->to)
+        a->from = a->to = 0;
+}
+
+static int pack_next(struct packing *k, uint32_t layer, uint64_t *link_end, struct sh_err *err)
+{
+    const uint64_t bytes = layer_bytes(k->ends, layer);
+    const size_t n = spans_of(k, layer);
+    struct ahead *a = &k->ahead;
+    size_t packed = 0;
+    int rc = make_room(a, pack_bound(bytes, n), err);
+
+    if (!rc)
+        rc = pack_layer(k->image + layer_begin(k->ends, layer), bytes, k->spans + k->at, n,
+                        a->base + a->to, &packed, err);
+    if (rc)
+        return rc;
+    k->at += n;
+    a->to += packed;
+    *link_end = k->done + a->to - a->from;
+    move_packed(k, k->ends[layer]);
+    return SH_OK;
 }
 
 /* Tables stay as they are, from a page on, as they are read in place. What lies before that page
  * goes with the first of them: a packed layer knows its own length. */
-static void append_tables(const struct packing *k, uint32_t from, uint32_t n_layers,
-                          uint64_t *link_ends, struct sh_shm *out)
+static void move_tables(struct packing *k, uint32_t from, uint32_t n_layers, uint64_t *link_ends)
 {
     const uint64_t begin = layer_begin(k->ends, from);
-    const uint64_t at = SH_ALIGN_UP(layer_begin(link_ends, from), (uint64_t)DEV_TABLES_ALIGN);
+    const uint64_t at = SH_ALIGN_UP(k->done, (uint64_t)DEV_TABLES_ALIGN);
 
     if (from == n_layers)
         return;
-    memcpy((unsigned char *)out->base + at, k->image + begin, k->ends[n_layers - 1] - begin);
+    memset(k->image + k->done, 0, at - k->done); /* images are compared and hashed */
+    memmove(k->image + at, k->image + begin, k->ends[n_layers - 1] - begin);
     for (uint32_t i = from; i < n_layers; i++)
         link_ends[i] = at + k->ends[i] - begin;
 }
 
-int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
-               void (*between)(void *arg), void *arg, struct sh_shm *out, struct sh_err *err)
+int pack_image(const struct program *p, void *image, uint64_t *link_ends,
+               void (*between)(void *arg), void *arg, bool *is_packed, struct sh_err *err)
 {
     struct packing k = {.image = image, .ends = program_layer_ends(p)};
     const uint32_t all = program_n_layers(p), n_layers = all - program_n_tables(p);
     uint64_t to = 0, since = 0;
     int rc = program_spans(p, &k.spans, &k.n_spans, err);
 
-    *out = (struct sh_shm){.fd = -1};
-    if (!rc)
-        rc = make_packed_memory(&k, all, out, err);
     for (uint32_t i = 0; !rc && i < n_layers; i++) {
-        const uint64_t from = layer_begin(k.ends, i);
-        const size_t n = spans_of(&k, i);
-        size_t bytes = 0;
-
-        rc = pack_layer(k.image + from, k.ends[i] - from, k.spans + k.at, n,
-                        (unsigned char *)out->base + to, &bytes, err);
-        k.at += n;
-        link_ends[i] = to += bytes;
-        if (k.ends[i] - since >= PIECE) {
+        rc = pack_next(&k, i, &link_ends[i], err);
+        if (!rc && k.ends[i] - since >= PIECE) {
             since = k.ends[i];
             between(arg);
         }
     }
+    if (!rc)
+        to = layer_begin(link_ends, n_layers);
+    *is_packed = to > 0 && (double)to <= (1 - LEAST_SAVED) * (double)layer_begin(k.ends, n_layers);
+    if (*is_packed) /* so all of them had room */
+        move_tables(&k, n_layers, all, link_ends);
+    free(k.ahead.base);
     free(k.spans);
-    if (rc || to == 0 || (double)to > (1 - LEAST_SAVED) * (double)layer_begin(k.ends, n_layers)) {
-        sh_shm_fini(out);
-        *out = (struct sh_shm){.fd = -1};
-        return rc;
-    }
-    append_tables(&k, n_layers, all, link_ends, out);
     return rc;
 }
 

@@ -3,13 +3,14 @@
 #define SH_EXECUTOR_WORKER_PACK_H
 
 #include "common/msg.h"
-#include "common/shm.h"
 #include "runtime/model/program.h"
 
-/* Layer by layer; calls between(arg) now and then. link_ends: [n_layers], where each packed layer
- * ends. *out: OWNED, sh_shm_fini(); unset if packing does not make the image smaller. */
-int pack_image(const struct program *p, const void *image, uint64_t *link_ends,
-               void (*between)(void *arg), void *arg, struct sh_shm *out, struct sh_err *err);
+/* In its own memory, layer by layer, with a few of them beside it; calls between(arg) now and then.
+ * link_ends: [n_layers], where each packed layer ends. *is_packed: all lie at the beginning of the
+ * image, in fewer bytes than it had. If not, or if this fails, nothing of use is left there: it
+ * has to be written again. */
+int pack_image(const struct program *p, void *image, uint64_t *link_ends,
+               void (*between)(void *arg), void *arg, bool *is_packed, struct sh_err *err);
 /* Does a run for which all of the image is copied end sooner with packed layers, over all batch
  * sizes? layer_ns: [n_batches][n_layers]; msg says what copies and unpacking cost. */
 bool pack_gains(const struct program *p, const uint64_t *link_ends, const double *layer_ns,

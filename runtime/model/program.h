@@ -79,7 +79,8 @@ size_t program_tables_at(const struct program *p);
 /* Bytes of them that a run reads, at most. */
 uint64_t program_rows_bytes(const struct program *p);
 
-/* Writes the image (program_image_bytes) in order of use, in the device's layouts. */
+/* Writes the image (program_image_bytes) in order of use, in the device's layouts; whatever is
+ * there, the same bytes each time. */
 int program_write_image(struct program *p, void *image, struct sh_err *err);
 /* What numbers the image holds, from its first byte to its last. *out: OWNED, free(). */
 int program_spans(const struct program *p, struct pack_span **out, size_t *n, struct sh_err *err);

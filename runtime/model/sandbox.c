@@ -202,6 +202,7 @@ static const int COMPUTE[] = {
     SCMP_SYS(ppoll),
     SCMP_SYS(shutdown),
     SCMP_SYS(memfd_create),
+    SCMP_SYS(fallocate), /* gives pages of shared memory back */
     SCMP_SYS(clock_nanosleep),
     SCMP_SYS(nanosleep),
     SCMP_SYS(clock_getres),
