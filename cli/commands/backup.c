@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -331,21 +330,6 @@ static int write_backup_file(struct job *j, const char *file, struct sh_err *err
 
 /* ---------------------------------------------------------------- the command */
 
-static int lock_backup(struct job *j, struct sh_err *err)
-{
-    char *path = NULL;
-    int rc = sh_asprintf(err, &path, "%s/backup.lock", j->s.run);
-
-    if (!rc)
-        j->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (!rc && j->lock < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\": %m", path);
-    if (!rc && flock(j->lock, LOCK_EX | LOCK_NB) != 0)
-        rc = SH_FAIL(err, SH_E_CONFLICT, "another `shunt backup` of this system is at work");
-    free(path);
-    return rc;
-}
-
 static int backup(struct job *j, const char *file, struct sh_err *err)
 {
     const char *url = NULL;
@@ -354,7 +338,7 @@ static int backup(struct job *j, const char *file, struct sh_err *err)
     if (!rc)
         rc = open_out(j, file, err); /* what cannot be written is told at once */
     if (!rc)
-        rc = lock_backup(j, err);
+        rc = state_lock_backup(&j->s, &j->lock, err);
     if (!rc)
         rc = state_path(&j->s, "backup.tmp", &j->set.dir, err);
     if (!rc)

@@ -230,6 +230,29 @@ int state_check_mark(const struct state *s, struct sh_err *err)
     return rc;
 }
 
+int state_lock_backup(const struct state *s, int *fd, struct sh_err *err)
+{
+    const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char *path = NULL;
+    int rc = sh_asprintf(err, &path, "%s/backup.lock", s->run);
+
+    *fd = -1;
+    if (!rc)
+        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (!rc && *fd < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\": %m", path);
+    if (!rc && fcntl(*fd, F_SETLK, &whole) != 0) /* flock() would be its children's, too */
+        rc = errno == EACCES || errno == EAGAIN
+                 ? SH_FAIL(err, SH_E_CONFLICT, "another `shunt backup` of this system is at work")
+                 : SH_FAIL_ERRNO(err, SH_E_IO, "could not lock \"%s\": %m", path);
+    free(path);
+    if (rc && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return rc;
+}
+
 int state_lock(const struct state *s, int *fd, struct sh_err *err)
 {
     int64_t end = sh_clock_ns() + LOCK_WAIT_NS;

@@ -39,6 +39,9 @@ void state_close(struct state *s);
 int state_give_id(struct state *s, struct sh_err *err);
 /* Waits a moment for another `shunt up` or `down`, then fails with SH_E_CONFLICT. *fd: OWNED. */
 int state_lock(const struct state *s, int *fd, struct sh_err *err);
+/* The lock of a backup: fd, to be closed, is OWNED. It is this process's alone: what it has started
+ * does not hold it, and may outlive it. Does not wait. Fails: SH_E_CONFLICT, another one has it. */
+int state_lock_backup(const struct state *s, int *fd, struct sh_err *err);
 /* Was there a system in the folder: a key, models, jobs, or processes? */
 bool state_had_system(const struct state *s);
 

@@ -46,6 +46,49 @@ static pid_t child(void)
     return pid;
 }
 
+/* A process that holds the lock of a backup, and one that it has started, such as pg_dump before it
+ * is that program. *started: OWNED, to be killed. */
+static pid_t backup_at_work(const struct state *s, pid_t *started)
+{
+    int end[2], lock;
+    pid_t pid;
+
+    assert_int_equal(pipe(end), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (state_lock_backup(s, &lock, NULL) != SH_OK)
+            _exit(1);
+        *started = child();
+        if (write(end[1], started, sizeof(*started)) != sizeof(*started))
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    close(end[1]);
+    assert_int_equal(read(end[0], started, sizeof(*started)), sizeof(*started));
+    close(end[0]);
+    return pid;
+}
+
+/* Else the next one is refused as long as the first has left something of itself behind. */
+static void a_backup_that_was_killed_does_not_keep_the_lock(void **state)
+{
+    struct fixture *f = *state;
+    struct sh_err err = {0};
+    pid_t started, pid = backup_at_work(&f->s, &started);
+    int lock, rc;
+
+    assert_fails(state_lock_backup(&f->s, &lock, &err), SH_E_CONFLICT, &err, "is at work");
+    assert_int_equal(lock, -1);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    err = (struct sh_err){0};
+    rc = state_lock_backup(&f->s, &lock, &err);
+    assert_int_equal(kill(started, SIGKILL), 0); /* it was there until now */
+    assert_ok_err(rc, &err);
+    close(lock);
+}
+
 static void a_live_process_is_found_by_its_pid_file(void **state)
 {
     struct fixture *f = *state;
@@ -250,6 +293,8 @@ static void the_server_of_a_system_is_read_from_its_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_backup_that_was_killed_does_not_keep_the_lock, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_live_process_is_found_by_its_pid_file, setup, teardown),
         cmocka_unit_test_setup_teardown(
             a_process_that_has_ended_is_not_found_even_before_it_is_collected, setup, teardown),
