@@ -324,14 +324,14 @@ int backup_link(struct backup_set *b, struct db *db, bool is_last, struct sh_err
 {
     struct db_res *res = NULL;
     int64_t max_id = 0;
-    int rc = file_remove_tree(b->dir, err);
+    int rc = db_exec(db, &STAY, NULL, NULL, err);
 
     b->bytes = b->files = 0;
     b->n_missing = 0;
     if (!rc)
-        rc = file_make_dir(b->dir, 0700, err);
+        rc = file_remove_tree(b->dir, err); /* what one that was killed has left, perhaps much */
     if (!rc)
-        rc = db_exec(db, &STAY, NULL, NULL, err);
+        rc = file_make_dir(b->dir, 0700, err);
     if (!rc)
         rc = db_exec(db, &SNAPSHOT, NULL, &res, err);
     if (!rc) {

@@ -4,7 +4,7 @@
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libcli.a */
-/* link: -lcurl -lpq -lturbojpeg -lpng16 -lz -Wl,--wrap=link */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 -lz -Wl,--wrap=link -Wl,--wrap=remove */
 #include "cli/files/file.h"
 #include "cli/local/backup_set.h"
 #include "cli/local/state.h"
@@ -15,7 +15,7 @@
 
 #define N_FILES 40
 
-static const struct timespec *slow; /* how long the disk takes for a link; NULL: no time */
+static const struct timespec *slow; /* how long the disk takes for a name; NULL: no time */
 
 int __real_link(const char *from, const char *to);
 int __wrap_link(const char *from, const char *to);
@@ -25,6 +25,16 @@ int __wrap_link(const char *from, const char *to)
     if (slow)
         nanosleep(slow, NULL);
     return __real_link(from, to);
+}
+
+int __real_remove(const char *path);
+int __wrap_remove(const char *path);
+
+int __wrap_remove(const char *path)
+{
+    if (slow)
+        nanosleep(slow, NULL);
+    return __real_remove(path);
 }
 
 struct folder {
@@ -104,6 +114,20 @@ static void a_session_may_stand_idle_while_files_are_linked(void **state)
     assert_int_equal(f->set.files, N_FILES);
 }
 
+static void or_what_a_killed_backup_has_left_is_removed(void **state)
+{
+    static const struct timespec TENTH = {.tv_nsec = 100000000};
+    struct folder *f = *state;
+    struct sh_err err = {0};
+
+    make(f, "backup.tmp", true);
+    make(f, "backup.tmp/database.dump", false);
+    run(f->db, "SET idle_in_transaction_session_timeout = 50");
+    slow = &TENTH;
+    assert_ok_err(db_tx(f->db, "backup", take, &f, &err), &err);
+    assert_int_equal(f->set.files, N_FILES);
+}
+
 static void a_link_that_leads_nowhere_keeps_no_file_out(void **state)
 {
     struct folder *f = *state;
@@ -121,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_session_may_stand_idle_while_files_are_linked),
+        TEST(or_what_a_killed_backup_has_left_is_removed),
         TEST(a_link_that_leads_nowhere_keeps_no_file_out),
     };
 
