@@ -883,8 +883,11 @@ class Runs(Case):
         self.infer(d, 1)
 
 
-class Training(Case):
-    def train(self, *options, runs=0, kills=0, job=5, want="DONE", **kw):
+class Trains(Case):
+    """Jobs that are stopped by runs, and whose workers are killed."""
+
+    def train(self, *options, stops=0, kills=0, job=5, want="DONE", **kw):
+        """stops: runs come until they have stopped it so often, or it has ended."""
         d = self.driver("--checkpoint-interval-ms=150", *options)
         pk, _ = d.package(self.net_train, "--training")
         d.load(1, d.package(self.net)[0])
@@ -892,37 +895,54 @@ class Training(Case):
         folder = d.start_job(job, pk, TRAIN, spec(**kw), TEST)
         d.wait_job(job, ("RUNNING",) + FINAL)
         rnd, killed, n = random.Random(1), 0, 0
-        while d.jobs[job].phase not in FINAL:
-            if n < runs and d.jobs[job].phase in ("RUNNING", "PREEMPTED"):
+        while (j := d.jobs[job]).phase not in FINAL:
+            if (j.preemptions < stops or killed < kills) and j.phase in ("RUNNING", "PREEMPTED"):
                 self.assertEqual(self.infer(d, 1, 0, 8), answer)
                 n += 1
                 limit = time.monotonic() + (rnd.random() < 0.8)  # so that it goes on, most times
                 while d.jobs[job].phase == "PREEMPTED" and time.monotonic() < limit:
                     d.rest(0.005)
                 d.rest(rnd.random() * 0.03)
+                if n % 8 == 0:  # what is told of it is old: however slow it is to come back, it does
+                    d.wait_step(job, j.step + 1)
             else:
                 d.rest(0.05)
-            if killed < kills and n > 8 * (killed + 1):
+            if killed < kills and d.jobs[job].preemptions >= 4 * (killed + 1):
                 os.kill(max(d.worker_pids(), key=cpu_time), signal.SIGKILL)
                 killed += 1
         j = d.jobs[job]
         self.assertEqual((j.phase, j.rc if want == "DONE" else 0), (want, 0))
         j.final = open(os.path.join(folder, "final.safetensors"), "rb").read()
         j.losses = json.load(open(os.path.join(folder, "losses.json")))
-        j.runs = n
+        j.killed = killed
         j.metrics, j.driver, j.folder = d.metrics(), d, folder
         return j
 
+    def ways(self, j):
+        key = 'shunt_preemptions_total{executor="e0",way="%s"}'
+        return [int(j.metrics.get(key % w, 0)) for w in ("pause", "drop", "swap")]
+
+    def disturbed(self, stops, way, *options, kills=0):
+        """Jobs until runs have stopped them so often in this way, and so many workers were killed. How often
+        one is stopped depends on how fast it is beside who asks; its executor is gone when the next one comes."""
+        stopped = killed = 0
+        for _ in range(stops + kills):
+            j = self.train(*options, stops=stops - stopped, kills=kills - killed)
+            stopped, killed = stopped + self.ways(j)[way], killed + j.killed
+            yield j
+            j.driver.stop()
+            if stopped >= stops and killed >= kills:
+                return
+        self.fail("jobs that nothing disturbs: stopped %d times, killed %d times" % (stopped, killed))
+
+
+class Training(Trains):
     def calm(self):
         """The job that nobody disturbs; its folder and its executor are gone, except for whom it ran."""
         if not hasattr(Training, "undisturbed"):
             Training.undisturbed = self.train()
             Training.undisturbed.driver.stop()
         return Training.undisturbed
-
-    def ways(self, j):
-        key = 'shunt_preemptions_total{executor="e0",way="%s"}'
-        return [int(j.metrics.get(key % w, 0)) for w in ("pause", "drop", "swap")]
 
     def test_a_disturbed_job_ends_bit_identical_to_an_undisturbed_one(self):
         calm = self.calm()
@@ -936,48 +956,38 @@ class Training(Case):
                                     (("--debug-stop-way=swap",), 0, 2),
                                     ((), 2, 0),
                                     (("--debug-stop-way=swap",), 2, 2)):
-            for _ in range(3):  # on a loaded machine it may be over before it was disturbed enough
-                j = self.train(*options, runs=40, kills=kills)
+            redone = 0
+            for j in self.disturbed(20, way, *options, kills=kills):
                 self.assertEqual(j.final, calm.final, options)
-                if self.ways(j)[way] >= 20:
-                    break
-                j.driver.stop()
-            self.assertEqual(j.losses, calm.losses, options)
-            self.assertGreaterEqual(self.ways(j)[way], 20, (options, j.runs, j.preemptions, j.redone))
-            self.assertEqual(j.preemptions, sum(self.ways(j)))
-            self.assertEqual(json.loads(j.result)["accuracy"], result["accuracy"])
+                self.assertEqual(j.losses, calm.losses, options)
+                self.assertEqual(j.preemptions, sum(self.ways(j)))
+                self.assertEqual(json.loads(j.result)["accuracy"], result["accuracy"])
+                redone += j.redone
             if kills:
-                self.assertGreater(j.redone, 0)
-            j.driver.stop()
+                self.assertGreater(redone, 0)
 
     def test_the_way_to_stop_follows_from_the_memory(self):
         for pool, way in (("256M", 0), ("8M", 1)):
-            j = self.train("--pool-bytes=" + pool, runs=10)
-            self.assertEqual([w > 0 for w in self.ways(j)], [w == way for w in range(3)])
-            j.driver.stop()
+            for j in self.disturbed(5, way, "--pool-bytes=" + pool):
+                self.assertEqual(self.ways(j)[way], j.preemptions)
 
     def test_training_stops_before_memory_is_looked_for_and_once_for_a_run(self):
-        for pool in ("256M", "8M"):
-            for _ in range(3):  # on a loaded machine it may be over before it was disturbed enough
-                j = self.train("--pool-bytes=" + pool, "--log-level=debug", runs=20)
-                if j.preemptions > 5:
-                    break
-                j.driver.stop()
-            with open(os.path.join(j.driver.dir, "executor.log"), errors="replace") as f:
-                log = f.read().partition("ev=switch.start run=0 ")[0]  # its evaluation, at the end
-            events = re.findall(r" ev=(train\.go|train\.stop|train\.drained|switch\.start) ", log)
-            goes, drained, stopped = False, 0, 0
-            for e in events:
-                if e == "switch.start":
-                    self.assertFalse(goes, pool)
-                    drained = 0
-                elif e == "train.drained":
-                    drained, stopped = drained + 1, stopped + 1
-                    self.assertEqual(drained, 1, pool)
-                else:
-                    goes = e == "train.go"
-            self.assertGreater(stopped, 5)
-            j.driver.stop()
+        for pool, way in (("256M", 0), ("8M", 1)):
+            for j in self.disturbed(10, way, "--pool-bytes=" + pool, "--log-level=debug"):
+                with open(os.path.join(j.driver.dir, "executor.log"), errors="replace") as f:
+                    log = f.read().partition("ev=switch.start run=0 ")[0]  # its evaluation, at the end
+                events = re.findall(r" ev=(train\.go|train\.stop|train\.drained|switch\.start) ", log)
+                goes, drained = False, 0
+                for e in events:
+                    if e == "switch.start":
+                        self.assertFalse(goes, pool)
+                        drained = 0
+                    elif e == "train.drained":
+                        drained += 1
+                        self.assertEqual(drained, 1, pool)
+                    else:
+                        goes = e == "train.go"
+                self.assertEqual(events.count("train.drained"), j.preemptions)
 
     def test_the_trained_model_is_a_package_that_serves(self):
         j = self.train()

@@ -30,9 +30,9 @@ def tensors(path):
     return {name: bytes(t[2]) for name, t in read_st(path).items()}
 
 
-class Frozen(executor.Case):
+class Frozen(executor.Trains):
     def train(self, *options, **kw):
-        return executor.Training.train(self, *options, frozen=BODY, **kw)
+        return super().train(*options, frozen=BODY, **kw)
 
     def from_device(self, metrics):
         """Bytes of each copy of the state to host memory; all have the same."""
@@ -47,7 +47,7 @@ class Frozen(executor.Case):
         return Frozen.undisturbed
 
     def test_a_checkpoint_costs_what_steps_write(self):
-        whole = executor.Training.train(self)
+        whole = super().train()
         self.assertGreater(self.from_device(whole.metrics), ALL_BYTES)
         j = self.train()
         self.assertEqual(self.from_device(j.metrics), HEAD_BYTES)
@@ -89,18 +89,11 @@ class Frozen(executor.Case):
 
     def test_a_disturbed_job_ends_bit_identical_and_leaves_with_its_head_alone(self):
         calm = self.calm()
-        for options, kills in ((("--debug-stop-way=swap",), 0), (("--debug-stop-way=swap",), 2), ((), 2)):
-            for _ in range(3):  # on a loaded machine it may be over before it was disturbed enough
-                j = self.train(*options, runs=40, kills=kills)
+        for options, kills, way in ((("--debug-stop-way=swap",), 0, 2), (("--debug-stop-way=swap",), 2, 2), ((), 2, 0)):
+            for j in self.disturbed(20, way, *options, kills=kills):
                 self.assertEqual(j.final, calm.final, options)
-                enough = j.preemptions >= 20
-                if enough:
-                    break
-                j.driver.stop()
-            self.assertTrue(enough, (options, j.runs, j.preemptions))
-            self.assertEqual(j.losses, calm.losses, options)
-            self.assertEqual(self.from_device(j.metrics), HEAD_BYTES)
-            j.driver.stop()
+                self.assertEqual(j.losses, calm.losses, options)
+                self.assertEqual(self.from_device(j.metrics), HEAD_BYTES)
 
     def test_the_best_head_is_kept_beside_the_newest(self):
         """The best of the frozen weights are those there are: they are in no checkpoint twice."""
