@@ -61,11 +61,11 @@ int __wrap_pthread_join(pthread_t id, void **out);
 int __wrap_sh_thread_start(pthread_t *out, void *(*run)(void *arg), void *arg);
 
 static int starts_left = -1; /* threads; < 0: as many as are wanted */
-static int n_joined;
+static atomic_int n_joined;
 
 int __wrap_pthread_join(pthread_t id, void **out)
 {
-    n_joined++;
+    atomic_fetch_add(&n_joined, 1);
     return __real_pthread_join(id, out);
 }
 
