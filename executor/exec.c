@@ -376,7 +376,8 @@ static int start_modules(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = make_pool(x, err);
     if (!rc)
-        rc = slabs_new(x->pool, x->tx, (size_t)x->conf->max_apis, &x->slabs, err);
+        rc = slabs_new(x->pool, x->tx, x->locking, x->files.disk, (size_t)x->conf->max_apis,
+                       &x->slabs, err);
     if (!rc)
         rc = listen_to_apis(x, err);
     if (!rc)

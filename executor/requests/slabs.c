@@ -15,31 +15,46 @@
 struct slab {
     uint64_t api_id;
     struct sh_shm shm;
-    bool is_locked; /* page-locked: the copy lane may read it */
+    struct lock_task lock; /* all of it is locked: the copy lane may read it */
 };
 
 struct gone_slab { /* until the lane, which may still read it, has passed */
     struct dev_mem *mem;
-    struct slab slab;
+    struct slab *slab; /* OWNED */
+};
+
+struct touch_task {        /* makes the pages of a slab */
+    struct disk_task task; /* first member */
+    struct slabs *slabs;
+    uint64_t api_id;
+    int fd; /* OWNED */
+    off_t bytes;
 };
 
 struct slabs {
     struct pool *pool;
     struct tx *tx;
     struct dev_mem *mem;
-    struct slab *list; /* OWNED, [max] */
+    struct locking *locking;
+    struct disk *disk;
+    struct slab **list; /* OWNED, [max] */
     size_t n, max;
     uint64_t n_own; /* given out so far */
 };
 
-int slabs_new(struct pool *pool, struct tx *tx, size_t max_apis, struct slabs **out,
-              struct sh_err *err)
+int slabs_new(struct pool *pool, struct tx *tx, struct locking *locking, struct disk *disk,
+              size_t max_apis, struct slabs **out, struct sh_err *err)
 {
     *out = calloc(1, sizeof(**out));
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of slabs");
-    **out = (struct slabs){.pool = pool, .tx = tx, .mem = tx_mem(tx), .max = max_apis + MAX_OWN};
-    (*out)->list = calloc((*out)->max, sizeof(*(*out)->list));
+    **out = (struct slabs){.pool = pool,
+                           .tx = tx,
+                           .mem = tx_mem(tx),
+                           .locking = locking,
+                           .disk = disk,
+                           .max = max_apis + MAX_OWN};
+    (*out)->list = calloc((*out)->max, sizeof(struct slab *));
     if ((*out)->list)
         return SH_OK;
     slabs_free(*out);
@@ -47,17 +62,20 @@ int slabs_new(struct pool *pool, struct tx *tx, size_t max_apis, struct slabs **
     return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of slabs");
 }
 
+/* At once, while an API that goes is waited for: its process has the memory, too. */
 static void free_slab(struct dev_mem *mem, struct slab *s)
 {
-    if (s->is_locked)
-        dev_mem_host_unlock(mem, s->shm.base);
+    dev_mem_host_unlock_all(mem, s->shm.base, &s->lock.locked);
     sh_shm_fini(&s->shm);
+    free(s);
 }
 
 void slabs_free(struct slabs *s)
 {
-    for (size_t i = 0; s && i < s->n; i++)
-        free_slab(s->mem, &s->list[i]);
+    for (size_t i = 0; s && i < s->n; i++) {
+        locking_stop(s->locking, &s->list[i]->lock);
+        free_slab(s->mem, s->list[i]);
+    }
     if (s)
         free(s->list);
     free(s);
@@ -73,11 +91,11 @@ uint64_t slabs_own_id(struct slabs *s)
     return ++s->n_own;
 }
 
-static const struct slab *find_slab(const struct slabs *s, uint64_t api_id)
+static struct slab *find_slab(const struct slabs *s, uint64_t api_id)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].api_id == api_id)
-            return &s->list[i];
+        if (s->list[i]->api_id == api_id)
+            return s->list[i];
     return NULL;
 }
 
@@ -92,7 +110,7 @@ const struct sh_shm *slabs_find_locked(const struct slabs *s, uint64_t api_id)
 {
     const struct slab *slab = find_slab(s, api_id);
 
-    return slab && slab->is_locked ? &slab->shm : NULL;
+    return slab && slab->lock.locked == slab->shm.bytes ? &slab->shm : NULL;
 }
 
 /* ------------------------------------------------------------------ what workers know */
@@ -108,7 +126,7 @@ static void tell_of_slab(struct worker *w, const struct slab *s)
 void slabs_greet(struct slabs *s, struct worker *w)
 {
     for (size_t i = 0; i < s->n && !slabs_are_hidden(s); i++)
-        tell_of_slab(w, &s->list[i]);
+        tell_of_slab(w, s->list[i]);
 }
 
 static void tell_all(const struct slabs *s, const struct slab *slab)
@@ -131,12 +149,90 @@ static void tell_gone(const struct slabs *s, uint64_t api_id)
             worker_send(pool_at(p, i), &m, NULL, 0);
 }
 
+/* ------------------------------------------------------------------ page-locking */
+
+static void on_locked(struct lock_task *t, const struct sh_err *why)
+{
+    (void)t;
+    if (why)
+        sh_log_err(SH_LOG_WARN, "slab.lock", why); /* workers bring all inputs, nothing else */
+}
+
+static void begin_to_lock(struct slabs *s, struct slab *slab)
+{
+    slab->lock =
+        (struct lock_task){.base = slab->shm.base, .bytes = slab->shm.bytes, .done = on_locked};
+    locking_begin(s->locking, &slab->lock);
+}
+
+/* What is there stays as it is. */
+static int allocate_pages(struct disk_task *t, struct sh_err *err)
+{
+    const struct touch_task *k = (struct touch_task *)t;
+
+    return fallocate(k->fd, 0, 0, k->bytes) == 0
+               ? SH_OK
+               : SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not make the memory of a payload slab");
+}
+
+static void free_touch(struct touch_task *k)
+{
+    if (k->fd >= 0)
+        close(k->fd);
+    free(k);
+}
+
+/* Should that have failed, locking will, too, and say so. */
+static void on_touched(struct disk_task *t)
+{
+    struct touch_task *k = (struct touch_task *)t;
+    struct slab *slab = find_slab(k->slabs, k->api_id);
+
+    if (slab && !slab->lock.done) /* not another one of the same API, which came meanwhile */
+        begin_to_lock(k->slabs, slab);
+    free_touch(k);
+}
+
+/* Where that cannot be, its pages are made while they are locked. */
+static void make_pages(struct slabs *s, struct slab *slab)
+{
+    struct touch_task *k = slabs_are_hidden(s) ? NULL : calloc(1, sizeof(*k));
+
+    if (k) {
+        *k = (struct touch_task){.task = {.work = allocate_pages, .done = on_touched},
+                                 .slabs = s,
+                                 .api_id = slab->api_id,
+                                 .fd = fcntl(slab->shm.fd, F_DUPFD_CLOEXEC, 3),
+                                 .bytes = (off_t)slab->shm.bytes};
+        if (k->fd >= 0 && disk_submit(s->disk, &k->task, NULL) == SH_OK)
+            return;
+        free_touch(k);
+    }
+    begin_to_lock(s, slab);
+}
+
 /* ------------------------------------------------------------------ they come and go */
+
+/* TAKES fd. */
+static int map_slab(uint64_t api_id, int fd, uint64_t bytes, struct slab **out, struct sh_err *err)
+{
+    struct slab *s = calloc(1, sizeof(*s));
+    int rc = s ? sh_shm_map(fd, (size_t)bytes, true, &s->shm, err)
+               : SH_FAIL(err, SH_E_NOMEM, "could not allocate a payload slab");
+
+    if (rc) {
+        close(fd);
+        free(s);
+        return rc;
+    }
+    s->api_id = api_id;
+    *out = s;
+    return SH_OK;
+}
 
 int slabs_add(struct slabs *s, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)
 {
-    struct slab new = {.api_id = api_id};
-    struct sh_err why = {0};
+    struct slab *new;
     int own, rc;
 
     if (s->n == s->max)
@@ -144,16 +240,12 @@ int slabs_add(struct slabs *s, uint64_t api_id, int fd, uint64_t bytes, struct s
     own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (own < 0)
         return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not keep a payload slab");
-    rc = sh_shm_map(own, (size_t)bytes, true, &new.shm, err);
-    if (rc) {
-        close(own);
+    rc = map_slab(api_id, own, bytes, &new, err);
+    if (rc)
         return rc;
-    }
-    new.is_locked = !dev_mem_host_lock(s->mem, new.shm.base, new.shm.bytes, &why);
-    if (!new.is_locked)
-        sh_log_err(SH_LOG_WARN, "slab.lock", &why); /* workers bring all inputs, nothing else */
     s->list[s->n++] = new;
-    tell_all(s, &new);
+    make_pages(s, new);
+    tell_all(s, new);
     return SH_OK;
 }
 
@@ -161,20 +253,21 @@ static void on_passed(void *arg)
 {
     struct gone_slab *g = arg;
 
-    free_slab(g->mem, &g->slab);
+    free_slab(g->mem, g->slab);
     free(g);
 }
 
 /* Should the lane never say that it has passed, the memory stays until the process ends. */
-static void let_slab_go(const struct slabs *all, const struct slab *s)
+static void let_slab_go(const struct slabs *all, struct slab *s)
 {
     struct gone_slab *g = malloc(sizeof(*g));
     struct sh_err err = {0};
 
+    locking_stop(all->locking, &s->lock);
     if (!g)
         SH_FAIL(&err, SH_E_NOMEM, "could not note that a slab is gone");
     else
-        *g = (struct gone_slab){.mem = all->mem, .slab = *s};
+        *g = (struct gone_slab){.mem = all->mem, .slab = s};
     if (!g || tx_mark(all->tx, TX_LANE_IN, on_passed, g, &err)) {
         sh_log_err(SH_LOG_ERROR, "slab.gone", &err);
         free(g);
@@ -184,9 +277,9 @@ static void let_slab_go(const struct slabs *all, const struct slab *s)
 void slabs_drop(struct slabs *s, uint64_t api_id)
 {
     for (size_t i = 0; i < s->n; i++) {
-        if (s->list[i].api_id != api_id)
+        if (s->list[i]->api_id != api_id)
             continue;
-        let_slab_go(s, &s->list[i]);
+        let_slab_go(s, s->list[i]);
         s->list[i] = s->list[--s->n];
         tell_gone(s, api_id);
         return;
