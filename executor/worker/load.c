@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sample.h"
+#include "common/spawn.h"
 #include "common/units.h"
 #include "common/wire.h"
 #include "executor/worker/pack.h"
@@ -340,8 +341,8 @@ static int pack_made(struct worker *w, const struct wk_model *m, const struct ms
     int rc;
 
     step_load(w, WORKER_LOAD_IMAGE, 0);
-    rc = pack_image(p, how->image.base, how->link_ends, pause_image_reading, w, &how->is_packed,
-                    &how->why);
+    rc = pack_image(p, how->image.base, how->link_ends, pack_helpers(sh_cores()),
+                    pause_image_reading, w, &how->is_packed, &how->why);
     if (rc)
         return rc;
     if (msg->pack == MSG_PACK_GAINS && how->is_packed)

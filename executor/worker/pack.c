@@ -2,10 +2,12 @@
 #include "executor/worker/pack.h"
 
 #include "common/mem.h"
+#include "common/thread.h"
 #include "runtime/group.h"
 #include "runtime/pack/layers.h"
 #include "runtime/pack/pack.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +16,8 @@
 #define MOST_LATER 0.10 /* of a run's time, where a byte is unpacked before one is copied */
 #define GROUP_NS 7000   /* what unpacking a group takes beside its bytes */
 #define AT_ONCE 64u
+#define CORES_EACH 4u /* others have work, too */
+#define MOST_HELPERS 3u
 
 /* Packed bytes for which the image has no room yet: [from, to), multiples of PACK_ALIGN. */
 struct ahead {
@@ -25,20 +29,51 @@ struct packing {
     unsigned char *image;
     uint64_t done; /* so many bytes of it are packed ones; the next layer begins behind them */
     struct ahead ahead;
-    const uint64_t *ends; /* of layers */
-    struct pack_span *spans;
-    size_t n_spans, at; /* at: the first one of the layer */
+    const uint64_t *ends;    /* of layers */
+    uint32_t n_layers;       /* without tables */
+    struct pack_span *spans; /* OWNED; each counts from its layer's beginning */
+    size_t *first_span;      /* OWNED [n_layers + 1] */
+    uint64_t *at_place;      /* OWNED [n_layers]: bytes packed at the layer's beginning; 0: it is as
+                                it was */
+    void (*between)(void *arg);
+    void *arg;
 };
 
-/* The spans of the layer, which begin at its first byte from now on. */
-static size_t spans_of(struct packing *k, uint32_t layer)
+static int read_spans(struct packing *k, const struct program *p, struct sh_err *err)
 {
-    const uint64_t from = layer_begin(k->ends, layer), to = k->ends[layer];
-    size_t n = 0;
+    size_t n = 0, at = 0;
+    int rc = program_spans(p, &k->spans, &n, err);
 
-    while (k->at + n < k->n_spans && k->spans[k->at + n].off < to)
-        k->spans[k->at + n++].off -= from;
-    return n;
+    if (rc)
+        return rc;
+    k->first_span = calloc(k->n_layers + 1u, sizeof(*k->first_span));
+    k->at_place = calloc(k->n_layers + 1u, sizeof(*k->at_place));
+    if (!k->first_span || !k->at_place)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory to pack an image");
+    for (uint32_t i = 0; i < k->n_layers; i++) {
+        k->first_span[i] = at;
+        while (at < n && k->spans[at].off < k->ends[i])
+            k->spans[at++].off -= layer_begin(k->ends, i);
+    }
+    k->first_span[k->n_layers] = at;
+    return SH_OK;
+}
+
+static size_t n_spans_of(const struct packing *k, uint32_t layer)
+{
+    return k->first_span[layer + 1] - k->first_span[layer];
+}
+
+static int pack_one(const struct packing *k, uint32_t layer, void *to, size_t *packed,
+                    struct sh_err *err)
+{
+    return pack_layer(k->image + layer_begin(k->ends, layer), layer_bytes(k->ends, layer),
+                      k->spans + k->first_span[layer], n_spans_of(k, layer), to, packed, err);
+}
+
+static size_t packed_bound(const struct packing *k, uint32_t layer)
+{
+    return pack_bound(layer_bytes(k->ends, layer), n_spans_of(k, layer));
 }
 
 /* For `bytes` behind what is there; for twice as much, or many tiny layers would move it again and
@@ -77,64 +112,196 @@ static void move_packed(struct packing *k, uint64_t read)
         a->from = a->to = 0;
 }
 
-static int pack_next(struct packing *k, uint32_t layer, uint64_t *link_end, struct sh_err *err)
+/* ------------------------------------------------------------------ several at a time */
+
+/* Layers that get smaller are packed to where they begin, each by one thread, which leaves the
+ * order of layers to one. */
+struct team {
+    struct packing *k;
+    atomic_uint next; /* layer */
+    atomic_bool has_failed;
+};
+
+struct helper {
+    struct team *team;
+    pthread_t thread;
+    int rc;
+    struct sh_err err;
+};
+
+static int pack_at_place(struct packing *k, uint32_t layer, struct ahead *room, struct sh_err *err)
 {
-    const uint64_t bytes = layer_bytes(k->ends, layer);
-    const size_t n = spans_of(k, layer);
-    struct ahead *a = &k->ahead;
     size_t packed = 0;
-    int rc = make_room(a, pack_bound(bytes, n), err);
+    int rc = make_room(room, packed_bound(k, layer), err);
 
     if (!rc)
-        rc = pack_layer(k->image + layer_begin(k->ends, layer), bytes, k->spans + k->at, n,
-                        a->base + a->to, &packed, err);
+        rc = pack_one(k, layer, room->base, &packed, err);
+    if (rc || packed > layer_bytes(k->ends, layer))
+        return rc;
+    memcpy(k->image + layer_begin(k->ends, layer), room->base, packed);
+    k->at_place[layer] = packed;
+    return SH_OK;
+}
+
+/* Until none is left. between: NULL, or called now and then. */
+static int pack_some(struct team *t, void (*between)(void *arg), struct sh_err *err)
+{
+    struct packing *k = t->k;
+    struct ahead room = {0};
+    uint64_t since = 0;
+    int rc = SH_OK;
+
+    while (!rc && !atomic_load(&t->has_failed)) {
+        const uint32_t i = atomic_fetch_add(&t->next, 1);
+
+        if (i >= k->n_layers)
+            break;
+        rc = pack_at_place(k, i, &room, err);
+        since += layer_bytes(k->ends, i);
+        if (!rc && between && since >= PIECE) {
+            since = 0;
+            between(k->arg);
+        }
+    }
+    if (rc)
+        atomic_store(&t->has_failed, true);
+    free(room.base);
+    return rc;
+}
+
+static void *helper_main(void *arg)
+{
+    struct helper *h = arg;
+
+    h->rc = pack_some(h->team, NULL, &h->err);
+    return NULL;
+}
+
+/* One that cannot be started is done without. */
+static int pack_by_team(struct packing *k, unsigned n_helpers, struct sh_err *err)
+{
+    struct team t = {.k = k};
+    struct helper helpers[MOST_HELPERS] = {{0}};
+    unsigned n = 0;
+    int rc;
+
+    while (n < SH_MIN(n_helpers, MOST_HELPERS)) {
+        helpers[n].team = &t;
+        if (sh_thread_start(&helpers[n].thread, helper_main, &helpers[n]))
+            break;
+        n++;
+    }
+    rc = pack_some(&t, k->between, err);
+    for (unsigned i = 0; i < n; i++) {
+        pthread_join(helpers[i].thread, NULL);
+        if (!rc && helpers[i].rc)
+            rc = sh_err_copy(err, &helpers[i].err);
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ one behind the other */
+
+/* A layer that is packed where it begins. */
+static int move_down(struct packing *k, uint32_t layer, struct sh_err *err)
+{
+    const unsigned char *from = k->image + layer_begin(k->ends, layer);
+    struct ahead *a = &k->ahead;
+    const size_t n = (size_t)k->at_place[layer];
+    int rc;
+
+    if (a->to == 0) {
+        memmove(k->image + k->done, from, n);
+        k->done += n;
+        return SH_OK;
+    }
+    rc = make_room(a, n, err);
     if (rc)
         return rc;
-    k->at += n;
-    a->to += packed;
-    *link_end = k->done + a->to - a->from;
+    memcpy(a->base + a->to, from, n);
+    a->to += n;
     move_packed(k, k->ends[layer]);
     return SH_OK;
 }
 
+static int pack_next(struct packing *k, uint32_t layer, struct sh_err *err)
+{
+    struct ahead *a = &k->ahead;
+    size_t packed = 0;
+    int rc = make_room(a, packed_bound(k, layer), err);
+
+    if (!rc)
+        rc = pack_one(k, layer, a->base + a->to, &packed, err);
+    if (rc)
+        return rc;
+    a->to += packed;
+    move_packed(k, k->ends[layer]);
+    return SH_OK;
+}
+
+static int compact_layers(struct packing *k, uint64_t *link_ends, struct sh_err *err)
+{
+    uint64_t since = 0;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; !rc && i < k->n_layers; i++) {
+        rc = k->at_place[i] ? move_down(k, i, err) : pack_next(k, i, err);
+        link_ends[i] = k->done + k->ahead.to - k->ahead.from;
+        if (!rc && k->ends[i] - since >= PIECE) {
+            since = k->ends[i];
+            k->between(k->arg);
+        }
+    }
+    return rc;
+}
+
 /* Tables stay as they are, from a page on, as they are read in place. What lies before that page
  * goes with the first of them: a packed layer knows its own length. */
-static void move_tables(struct packing *k, uint32_t from, uint32_t n_layers, uint64_t *link_ends)
+static void move_tables(struct packing *k, uint32_t all, uint64_t *link_ends)
 {
-    const uint64_t begin = layer_begin(k->ends, from);
+    const uint64_t begin = layer_begin(k->ends, k->n_layers);
     const uint64_t at = SH_ALIGN_UP(k->done, (uint64_t)DEV_TABLES_ALIGN);
 
-    if (from == n_layers)
+    if (k->n_layers == all)
         return;
     memset(k->image + k->done, 0, at - k->done); /* images are compared and hashed */
-    memmove(k->image + at, k->image + begin, k->ends[n_layers - 1] - begin);
-    for (uint32_t i = from; i < n_layers; i++)
+    memmove(k->image + at, k->image + begin, k->ends[all - 1] - begin);
+    for (uint32_t i = k->n_layers; i < all; i++)
         link_ends[i] = at + k->ends[i] - begin;
 }
 
-int pack_image(const struct program *p, void *image, uint64_t *link_ends,
+int pack_image(const struct program *p, void *image, uint64_t *link_ends, unsigned n_helpers,
                void (*between)(void *arg), void *arg, bool *is_packed, struct sh_err *err)
 {
-    struct packing k = {.image = image, .ends = program_layer_ends(p)};
-    const uint32_t all = program_n_layers(p), n_layers = all - program_n_tables(p);
-    uint64_t to = 0, since = 0;
-    int rc = program_spans(p, &k.spans, &k.n_spans, err);
+    const uint32_t all = program_n_layers(p);
+    struct packing k = {.image = image,
+                        .ends = program_layer_ends(p),
+                        .n_layers = all - program_n_tables(p),
+                        .between = between,
+                        .arg = arg};
+    uint64_t to = 0;
+    int rc = read_spans(&k, p, err);
 
-    for (uint32_t i = 0; !rc && i < n_layers; i++) {
-        rc = pack_next(&k, i, &link_ends[i], err);
-        if (!rc && k.ends[i] - since >= PIECE) {
-            since = k.ends[i];
-            between(arg);
-        }
-    }
+    if (!rc && n_helpers)
+        rc = pack_by_team(&k, n_helpers, err);
     if (!rc)
-        to = layer_begin(link_ends, n_layers);
-    *is_packed = to > 0 && (double)to <= (1 - LEAST_SAVED) * (double)layer_begin(k.ends, n_layers);
+        rc = compact_layers(&k, link_ends, err);
+    if (!rc)
+        to = layer_begin(link_ends, k.n_layers);
+    *is_packed =
+        to > 0 && (double)to <= (1 - LEAST_SAVED) * (double)layer_begin(k.ends, k.n_layers);
     if (*is_packed) /* so all of them had room */
-        move_tables(&k, n_layers, all, link_ends);
+        move_tables(&k, all, link_ends);
     free(k.ahead.base);
+    free(k.at_place);
+    free(k.first_span);
     free(k.spans);
     return rc;
+}
+
+unsigned pack_helpers(unsigned cores)
+{
+    return SH_MIN(cores / CORES_EACH, MOST_HELPERS);
 }
 
 /* Of a run for which all is copied, ns; INT64_MAX: not known. */

@@ -4,13 +4,17 @@
  * Without it: a model that computes longer than it is copied could get slower for a tenth of its
  * bytes; and a layer could be packed over one that has not been read. */
 /* uses: executor/worker/pack.o runtime/group.o runtime/pack/pack.o */
-/* link: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pack_layer */
+/* link: -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc */
+/* link: -Wl,--wrap=pack_layer,--wrap=sh_thread_start */
 #include "common/mem.h"
 #include "executor/worker/pack.h"
 #include "runtime/pack/layers.h"
 #include "runtime/pack/pack.h"
 #include "tests/unit/oom.h"
 #include "tests/unit/sh_test.h"
+
+#include <errno.h>
+#include <pthread.h>
 
 #define N 20u
 #define MANY 70u /* more than one call of the device takes */
@@ -24,9 +28,15 @@ static struct {
     size_t n_rooms, most_room; /* what was allocated beside the image */
     const void *place;         /* where the last layer was packed to ... */
     uint32_t n_places;         /* ... and how often one was not where the one before it was */
+    unsigned n_helpers;
+    uint32_t n_started, most_started;
+    size_t room_fails_at; /* 0: none */
+    pthread_t main;
     struct dev_packed seen[MANY];
     size_t n_seen;
 } T;
+
+static pthread_mutex_t LOCK = PTHREAD_MUTEX_INITIALIZER; /* T, where helpers are */
 
 uint32_t program_n_layers(const struct program *p)
 {
@@ -65,9 +75,25 @@ void *__wrap_aligned_alloc(size_t align, size_t n);
 
 void *__wrap_aligned_alloc(size_t align, size_t n)
 {
+    bool has_room;
+
+    pthread_mutex_lock(&LOCK);
     T.n_rooms++;
     T.most_room = SH_MAX(T.most_room, n);
-    return fails() ? NULL : __real_aligned_alloc(align, n);
+    has_room = T.n_rooms != T.room_fails_at;
+    pthread_mutex_unlock(&LOCK);
+    return !has_room || fails() ? NULL : __real_aligned_alloc(align, n);
+}
+
+int __real_sh_thread_start(pthread_t *out, void *(*main)(void *arg), void *arg);
+int __wrap_sh_thread_start(pthread_t *out, void *(*main)(void *arg), void *arg);
+
+int __wrap_sh_thread_start(pthread_t *out, void *(*main)(void *arg), void *arg)
+{
+    if (T.n_started == T.most_started)
+        return EAGAIN;
+    T.n_started++;
+    return __real_sh_thread_start(out, main, arg);
 }
 
 int __real_pack_layer(const void *layer, uint64_t bytes, const struct pack_span *spans,
@@ -78,9 +104,11 @@ int __wrap_pack_layer(const void *layer, uint64_t bytes, const struct pack_span 
 int __wrap_pack_layer(const void *layer, uint64_t bytes, const struct pack_span *spans,
                       size_t n_spans, void *packed, size_t *packed_bytes, struct sh_err *err)
 {
+    pthread_mutex_lock(&LOCK);
     assert_int_equal((uintptr_t)packed % PACK_ALIGN, 0);
     T.n_places += packed != T.place;
     T.place = packed;
+    pthread_mutex_unlock(&LOCK);
     return __real_pack_layer(layer, bytes, spans, n_spans, packed, packed_bytes, err);
 }
 
@@ -97,6 +125,8 @@ int dev_unpack(struct dev *d, const struct dev_packed *layers, size_t n, struct 
 static void begin(uint32_t n, enum pack_type type)
 {
     memset(&T, 0, sizeof(T));
+    T.main = pthread_self();
+    T.most_started = UINT32_MAX;
     T.n = n;
     for (uint32_t i = 0; i < n; i++) {
         T.types[i] = type;
@@ -107,6 +137,7 @@ static void begin(uint32_t n, enum pack_type type)
 static void between(void *arg)
 {
     (void)arg;
+    assert_true(pthread_equal(pthread_self(), T.main)); /* it serves runs */
     T.n_between++;
 }
 
@@ -194,8 +225,9 @@ static void pack_as_apart(struct world *w)
 {
     struct sh_err err = {0};
 
-    assert_ok_err(pack_image(NULL, w->image, w->link_ends, between, NULL, &w->is_packed, &err),
-                  &err);
+    assert_ok_err(
+        pack_image(NULL, w->image, w->link_ends, T.n_helpers, between, NULL, &w->is_packed, &err),
+        &err);
     assert_int_equal(w->is_packed, w->gets_smaller);
     for (size_t i = 0; i < GUARD; i++)
         assert_int_equal(w->image[w->bytes + i], GUARD_BYTE);
@@ -319,6 +351,7 @@ static void any_image_is_packed_as_its_layers_are(void **state)
         uint64_t to = 0;
 
         begin(n, PACK_32);
+        T.n_helpers = k % 3;
         T.n_tables = SH_MIN(tables, n - 1);
         for (uint32_t i = 0; i < n; i++) {
             T.types[i] = draw_type();
@@ -350,7 +383,7 @@ static void no_memory_is_an_error(void **state)
         make(&w, UINT64_MAX);
         w.is_packed = true;
         calls_left = n;
-        rc = pack_image(NULL, w.image, w.link_ends, between, NULL, &w.is_packed, &err);
+        rc = pack_image(NULL, w.image, w.link_ends, T.n_helpers, between, NULL, &w.is_packed, &err);
         calls_left = -1;
         assert_int_equal(w.is_packed, rc == SH_OK);
         if (rc)
@@ -359,6 +392,52 @@ static void no_memory_is_an_error(void **state)
         drop(&w);
     }
     assert_true(n_failed >= 3); /* spans, room, and what packs */
+}
+
+/* Each with a buffer for one layer; between runs are served by the thread that does that. */
+static void helpers_pack_the_same(void **state)
+{
+    (void)state;
+    for (uint32_t started = 0; started <= 3; started++) {
+        struct world w;
+
+        begin(N, PACK_32);
+        T.n_helpers = 3;
+        T.most_started = started;
+        make(&w, UINT64_MAX);
+        pack_as_apart(&w);
+        assert_true(w.is_packed);
+        assert_int_equal(T.n_started, started);
+        assert_true(T.n_between > 0);
+        assert_true(T.n_rooms <= started + 1); /* nothing is larger than it was */
+        assert_true(T.most_room <= 2 * pack_bound(LAYER, 1) + PACK_ALIGN);
+        drop(&w);
+    }
+    assert_int_equal(pack_helpers(2), 0);
+    assert_int_equal(pack_helpers(64), 3);
+}
+
+/* Whoever had none: all of them end, and it is said. */
+static void a_helper_without_memory_is_an_error(void **state)
+{
+    (void)state;
+    for (size_t n = 1; n <= 4; n++) {
+        struct sh_err err = {0};
+        struct world w;
+        int rc;
+
+        begin(N, PACK_32);
+        T.n_helpers = 3;
+        make(&w, UINT64_MAX);
+        T.room_fails_at = n;
+        rc = pack_image(NULL, w.image, w.link_ends, T.n_helpers, between, NULL, &w.is_packed, &err);
+        if (T.n_rooms >= n)
+            assert_fails(rc, SH_E_NOMEM, &err, "memory");
+        else /* fewer did all */
+            assert_ok_err(rc, &err);
+        assert_int_equal(w.is_packed, rc == SH_OK);
+        drop(&w);
+    }
 }
 
 static void what_was_unpacked_before_a_call_failed_counts(void **state)
@@ -446,6 +525,8 @@ int main(void)
         cmocka_unit_test(one_layer_is_packed_over_itself),
         cmocka_unit_test(any_image_is_packed_as_its_layers_are),
         cmocka_unit_test(no_memory_is_an_error),
+        cmocka_unit_test(helpers_pack_the_same),
+        cmocka_unit_test(a_helper_without_memory_is_an_error),
         cmocka_unit_test(what_was_unpacked_before_a_call_failed_counts),
         cmocka_unit_test(what_does_not_get_smaller_is_not_packed),
         cmocka_unit_test(where_unpacking_takes_longer_than_copying_a_run_has_to_end_sooner),
