@@ -15,6 +15,37 @@
 #include <time.h>
 #include <unistd.h>
 
+#define HUGE_PAGE ((size_t)2 << 20)
+#define SLOW_NS SH_MS(4) /* for one of them; in small pages as much takes 1 to 5 ms */
+#define MOST_SLOW 8u
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+/* Both the file and its mapping begin where huge pages do. MAP_FAILED: errno says why. */
+static void *map_aligned(int fd, size_t bytes, int prot)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = SH_ALIGN_UP(bytes, page);
+    const size_t room_bytes = used + HUGE_PAGE;
+    char *room, *base;
+
+    if (bytes < HUGE_PAGE)
+        return mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
+    room = mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return MAP_FAILED;
+    base = (char *)SH_ALIGN_UP((uintptr_t)room, HUGE_PAGE);
+    if (mmap(base, used, prot, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        munmap(room, room_bytes);
+        return MAP_FAILED;
+    }
+    if (base > room)
+        munmap(room, (size_t)(base - room));
+    if (base + used < room + room_bytes)
+        munmap(base + used, (size_t)(room + room_bytes - (base + used)));
+    return base;
+}
+
 int sh_shm_create(const char *name, size_t bytes, struct sh_shm *out, struct sh_err *err)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -36,7 +67,7 @@ int sh_shm_create(const char *name, size_t bytes, struct sh_shm *out, struct sh_
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not seal shared memory");
         goto out;
     }
-    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    base = map_aligned(fd, bytes, PROT_READ | PROT_WRITE);
     if (base == MAP_FAILED) {
         rc = SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not map %zu bytes of shared memory", bytes);
         goto out;
@@ -67,7 +98,7 @@ int sh_shm_map(int fd, size_t bytes, bool writable, struct sh_shm *out, struct s
     if (bytes == 0 || bytes > (size_t)st.st_size)
         return SH_FAIL(err, SH_E_PROTO, "shared memory has %lld bytes, %zu are needed",
                        (long long)st.st_size, bytes);
-    base = mmap(NULL, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+    base = map_aligned(fd, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
     if (base == MAP_FAILED)
         return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not map %zu bytes of shared memory", bytes);
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
@@ -116,6 +147,22 @@ int sh_shm_show(const struct sh_shm *m, const struct sh_shm *from, size_t off, s
              (off_t)off) == MAP_FAILED)
         return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not map %zu bytes of shared memory", bytes);
     return SH_OK;
+}
+
+/* A huge page takes the place of a small one that is there, and of all that are not there yet. */
+void sh_shm_prefer_huge(const struct sh_shm *m)
+{
+    unsigned n_slow = 0;
+
+    for (size_t at = 0; at + HUGE_PAGE <= m->bytes && n_slow < MOST_SLOW; at += HUGE_PAGE) {
+        volatile char *first = (char *)m->base + at;
+        const int64_t began = sh_clock_ns();
+
+        *first = 0;
+        if (madvise((char *)m->base + at, HUGE_PAGE, MADV_COLLAPSE) != 0)
+            return;
+        n_slow += sh_clock_ns() - began > SLOW_NS;
+    }
 }
 
 void sh_shm_clear(const struct sh_shm *m, size_t off, size_t bytes)

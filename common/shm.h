@@ -12,7 +12,8 @@ struct sh_shm {
     size_t bytes;
 };
 
-/* Zeroed memory; bytes is rounded up to the page size. Sealed against shrinking. */
+/* Zeroed memory; bytes is rounded up to the page size. Sealed against shrinking. Here and in
+ * sh_shm_map(), where it has room for a huge page it begins at one. */
 int sh_shm_create(const char *name, size_t bytes, struct sh_shm *out, struct sh_err *err);
 /* TAKES fd. Checks that the file is at least `bytes` long and sealed against shrinking, so that no
  * access can fault. bytes 0: the whole file. */
@@ -27,6 +28,10 @@ int sh_shm_close_to_writes(const struct sh_shm *m, struct sh_err *err);
  * multiples of the page size. */
 int sh_shm_show(const struct sh_shm *m, const struct sh_shm *from, size_t off, size_t bytes,
                 struct sh_err *err);
+/* Of memory that was just created and will be written to the end: makes all of it at once, in huge
+ * pages, as long as the kernel has some without looking for them (MADV_COLLAPSE, Linux 6.1). To
+ * write 240 MB of small pages for the first time takes 0.15 s and more, of huge ones 0.02. */
+void sh_shm_prefer_huge(const struct sh_shm *m);
 /* Gives the memory of this part back: it reads as zeros. Likewise for off and bytes. */
 void sh_shm_clear(const struct sh_shm *m, size_t off, size_t bytes);
 /* Only so many of the first bytes stay (a multiple of the page size): the rest is unmapped, and its

@@ -304,9 +304,14 @@ static int describe_kept(struct worker *w, const struct wk_model *m, const char 
 
 static int make_image_memory(uint64_t bytes, struct loading *how)
 {
+    int rc;
+
     if (how->image.base)
         sh_shm_fini(&how->image); /* of what was kept, and of no use */
-    return sh_shm_create("shunt-image", SH_MAX((size_t)bytes, (size_t)1), &how->image, &how->why);
+    rc = sh_shm_create("shunt-image", SH_MAX((size_t)bytes, (size_t)1), &how->image, &how->why);
+    if (!rc)
+        sh_shm_prefer_huge(&how->image);
+    return rc;
 }
 
 /* Fails where it is of no use, and there is no trace of it then. */

@@ -1,5 +1,7 @@
 /* test_shm.c - Without it: a peer could shrink shared memory under us (SIGBUS in the executor), or
- * a wake-up between two processes could get lost and a run would wait for its time-out. */
+ * a wake-up between two processes could get lost and a run would wait for its time-out; a load
+ * could wait for a kernel that looks for huge pages. */
+/* link: -Wl,--wrap=madvise */
 #include "common/clock.h"
 #include "common/shm.h"
 #include "tests/unit/sh_test.h"
@@ -198,6 +200,101 @@ static void only_the_first_bytes_of_one_stay(void **state)
     sh_shm_fini(&b);
 }
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static struct {
+    unsigned n, refuse_at; /* calls of madvise(); 0: none */
+    int64_t takes_ns;      /* by the fake clock; 0: it is the real call */
+} advice;
+
+int __real_madvise(void *at, size_t bytes, int how);
+int __wrap_madvise(void *at, size_t bytes, int how);
+
+int __wrap_madvise(void *at, size_t bytes, int how)
+{
+    assert_int_equal((uintptr_t)at % HUGE_PAGE, 0);
+    assert_int_equal(bytes, HUGE_PAGE);
+    if (++advice.n == advice.refuse_at) {
+        errno = EAGAIN;
+        return -1;
+    }
+    if (!advice.takes_ns)
+        return __real_madvise(at, bytes, how);
+    sh_clock_fake(sh_clock_ns() + advice.takes_ns, 0);
+    return 0;
+}
+
+static void large_memory_begins_at_a_huge_page_and_is_no_longer_than_it_should_be(void **state)
+{
+    const size_t bytes = 2 * HUGE_PAGE + 4096;
+    struct sh_shm a = {.fd = -1}, b = {.fd = -1};
+    (void)state;
+
+    for (int k = 0; k < 20; k++) {
+        assert_ok(sh_shm_create("test", bytes, &a, NULL));
+        assert_ok(sh_shm_map(dup(a.fd), bytes - 100, false, &b, NULL));
+        assert_int_equal((uintptr_t)a.base % HUGE_PAGE, 0);
+        assert_int_equal((uintptr_t)b.base % HUGE_PAGE, 0);
+        assert_int_equal(msync(a.base, bytes, MS_ASYNC), 0);
+        assert_int_equal(msync((char *)a.base + bytes, 1, MS_ASYNC), -1); /* not mapped */
+        assert_int_equal(msync((char *)b.base + bytes, 1, MS_ASYNC), -1);
+        ((char *)a.base)[bytes - 101] = 'x';
+        assert_int_equal(((char *)b.base)[bytes - 101], 'x');
+        sh_shm_fini(&a);
+        sh_shm_fini(&b);
+    }
+}
+
+static void huge_pages_hold_the_same(void **state)
+{
+    const size_t bytes = 4 * HUGE_PAGE + 8192, from = HUGE_PAGE / 2, n = 2 * HUGE_PAGE;
+    struct sh_shm a = {.fd = -1};
+    struct stat before, after;
+    char *p;
+    (void)state;
+
+    advice.n = 0;
+    assert_ok(sh_shm_create("test", bytes, &a, NULL));
+    sh_shm_prefer_huge(&a);
+    assert_true(advice.n >= 1 && advice.n <= 4);
+    p = a.base;
+    for (size_t i = 0; i < bytes; i += 64)
+        assert_int_equal(p[i], 0);
+    memset(p, 'a', bytes);
+    assert_int_equal(fstat(a.fd, &before), 0);
+    assert_int_equal(before.st_blocks * 512, bytes);
+    sh_shm_clear(&a, from, n);
+    assert_int_equal(fstat(a.fd, &after), 0);
+    assert_int_equal(after.st_blocks * 512, bytes - n);
+    for (size_t i = 0; i < bytes; i += 64)
+        assert_int_equal(p[i], i >= from && i < from + n ? 0 : 'a');
+    sh_shm_fini(&a);
+}
+
+static void a_kernel_that_has_no_huge_pages_is_not_waited_for(void **state)
+{
+    struct sh_shm a = {.fd = -1};
+    (void)state;
+
+    assert_ok(sh_shm_create("test", 40 * HUGE_PAGE, &a, NULL));
+    advice.n = 0;
+    advice.refuse_at = 3;
+    sh_shm_prefer_huge(&a);
+    assert_int_equal(advice.n, 3);
+    advice.n = advice.refuse_at = 0;
+    sh_clock_fake(SECOND, 0);
+    advice.takes_ns = SECOND / 1000;
+    sh_shm_prefer_huge(&a);
+    assert_int_equal(advice.n, 40);
+    advice.n = 0;
+    advice.takes_ns = SECOND / 20; /* it looks for each */
+    sh_shm_prefer_huge(&a);
+    assert_true(advice.n <= 10);
+    advice.takes_ns = 0;
+    sh_clock_real();
+    sh_shm_fini(&a);
+}
+
 /* Ping-pong: each side waits for the other's word. A private futex or a lost wake-up would end in a
  * time-out. */
 static void wake_ups_cross_processes(void **state)
@@ -252,6 +349,9 @@ int main(void)
         cmocka_unit_test(a_changed_word_or_the_time_ends_the_wait),
         cmocka_unit_test(a_part_of_one_is_shown_in_another_and_only_read_there),
         cmocka_unit_test(only_the_first_bytes_of_one_stay),
+        cmocka_unit_test(large_memory_begins_at_a_huge_page_and_is_no_longer_than_it_should_be),
+        cmocka_unit_test(huge_pages_hold_the_same),
+        cmocka_unit_test(a_kernel_that_has_no_huge_pages_is_not_waited_for),
         cmocka_unit_test(wake_ups_cross_processes),
     };
 
