@@ -120,6 +120,7 @@ struct job {
     struct lock_task fixed_lock;
     job_locked_fn *on_locked;   /* NULL: nobody waits */
     struct sh_err slot_refused; /* rc: why the third or fourth slot could not be locked */
+    int64_t slot_again_ns;      /* none is made before that */
 
     /* where it stands */
     struct worker *w; /* the worker where it runs, is paused or will run */

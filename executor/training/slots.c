@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #define N_META 10
+#define AGAIN_NS SH_MS(100) /* until memory that was refused is asked for again */
 
 struct ckpt_write {        /* a task with what it points to */
     struct disk_task task; /* first member */
@@ -115,6 +116,7 @@ static void on_more_locked(struct lock_task *t, const struct sh_err *why)
     if (!why)
         return;
     sh_err_copy(&j->slot_refused, why);
+    j->slot_again_ns = sh_clock_ns() + AGAIN_NS;
     for (int i = 0; i < JOB_N_SLOTS; i++)
         if (&j->slots[i].lock == t)
             drop_memory(j, &j->slots[i].mem, t);
@@ -158,6 +160,8 @@ static int make_slot(struct job *j, struct sh_err *err)
         return rc;
     }
     if (!s || s->mem.fd >= 0) /* it is being locked */
+        return SH_OK;
+    if (sh_clock_ns() < j->slot_again_ns)
         return SH_OK;
     rc = make_memory(j, j->written_bytes, &s->mem, &s->lock, on_more_locked, err);
     if (!rc)

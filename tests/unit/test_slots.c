@@ -37,6 +37,7 @@ static struct world {
     int n_copies, n_swaps, n_writes, n_saved, saved_rc;
     uint64_t out_bytes; /* copied from the device */
     unsigned n_locked;  /* pieces of host memory */
+    unsigned n_refused; /* tries */
     bool refuses;       /* to lock any more */
     int64_t lock_ns, runs_until;
 } W;
@@ -123,8 +124,10 @@ int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err
 {
     (void)m, (void)base;
     assert_true(bytes <= DEV_LOCK_PIECE);
-    if (W.refuses)
+    if (W.refuses) {
+        W.n_refused++;
         return SH_FAIL(err, SH_E_NOMEM, "as the test wants it");
+    }
     W.n_locked++;
     be_slow();
     return SH_OK;
@@ -638,9 +641,39 @@ static void a_third_slot_counts_once_it_is_locked(void **state)
         assert_int_equal(slots_copy_out(&W.j, 1, TX_NO_TICKET, 0, &err),
                          is_refused ? SH_E_NOMEM : SH_OK);
         W.refuses = false;
+        go_to(W.now + SH_S(1)); /* it is not tried again at once */
     }
     assert_ptr_equal(W.j.filling, &W.j.slots[2]);
     W.j.slots[1].is_writing = false;
+}
+
+/* A job that has to leave the device asks in every turn, and each try makes memory that is to go
+ * again: without a pause the loop would do nothing else. */
+static void a_slot_that_was_refused_is_not_tried_again_at_once(void **state)
+{
+    const int64_t from = W.now;
+    unsigned n_said = 0;
+    struct sh_err err = {0};
+
+    (void)state;
+    W.j.slots[0].is_writing = W.j.slots[1].is_writing = true;
+    W.refuses = true;
+    while (W.now < from + SH_S(1)) {
+        n_said += slots_copy_out(&W.j, 1, TX_NO_TICKET, 0, &err) == SH_E_NOMEM;
+        turn();
+        go_to(W.now + SH_MS(1));
+    }
+    assert_in_range(W.n_refused, 5, 12);
+    assert_in_range(n_said, W.n_refused - 1, W.n_refused);
+    W.refuses = false;
+    go_to(W.now + SH_S(1));
+    assert_int_equal(slots_copy_out(&W.j, 1, TX_NO_TICKET, 0, &err),
+                     n_said < W.n_refused ? SH_E_NOMEM : SH_E_CONFLICT);
+    assert_int_equal(slots_copy_out(&W.j, 1, TX_NO_TICKET, 0, &err), SH_E_CONFLICT);
+    for (int i = 0; i < 10; i++)
+        turn();
+    assert_ok(slots_copy_out(&W.j, 1, TX_NO_TICKET, 0, &err));
+    W.j.slots[0].is_writing = W.j.slots[1].is_writing = false;
 }
 
 int main(void)
@@ -659,6 +692,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lock_that_is_refused_is_said_once, begin, end),
         cmocka_unit_test_setup_teardown(what_goes_while_it_is_locked_leaves_nothing, begin, end),
         cmocka_unit_test_setup_teardown(a_third_slot_counts_once_it_is_locked, begin, end),
+        cmocka_unit_test_setup_teardown(a_slot_that_was_refused_is_not_tried_again_at_once, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(a_table_that_cannot_be_is_refused, begin, end),
     };
 
