@@ -62,7 +62,8 @@ int slabs_new(struct pool *pool, struct tx *tx, struct locking *locking, struct 
     return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of slabs");
 }
 
-/* At once, while an API that goes is waited for: its process has the memory, too. */
+/* At once, and not by locking_let_go(): that would empty memory which the API's process may still
+ * use, as after a connection that was lost. */
 static void free_slab(struct dev_mem *mem, struct slab *s)
 {
     dev_mem_host_unlock_all(mem, s->shm.base, &s->lock.locked);
@@ -165,14 +166,16 @@ static void begin_to_lock(struct slabs *s, struct slab *slab)
     locking_begin(s->locking, &slab->lock);
 }
 
-/* What is there stays as it is. */
+/* On the thread. What is there stays as it is. Pages that the first call gives are not zeroed yet:
+ * whoever touches one first has to do that, or the second call. */
 static int allocate_pages(struct disk_task *t, struct sh_err *err)
 {
     const struct touch_task *k = (struct touch_task *)t;
 
-    return fallocate(k->fd, 0, 0, k->bytes) == 0
-               ? SH_OK
-               : SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not make the memory of a payload slab");
+    for (int i = 0; i < 2; i++)
+        if (fallocate(k->fd, 0, 0, k->bytes) != 0)
+            return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not make the memory of a payload slab");
+    return SH_OK;
 }
 
 static void free_touch(struct touch_task *k)
