@@ -3,6 +3,7 @@
  *   run/<name>.pid     "PID START": the process is ours only while /proc shows the same start time
  *   run/system.json    where everything is; the supervisor writes it on each change
  *   run/up.lock        held while `shunt up` starts, and by what must not run at the same time
+ *   run/backup.lock    held while `shunt backup` works
  *   last-up.json       the options of the last `shunt up` that define the system
  *   created-by-shunt   the mark. Only an empty folder gets it; without it nothing is ever removed.
  *                      It holds the system's id, 32 random digits, which reveals a copy

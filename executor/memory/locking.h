@@ -2,9 +2,9 @@
  *
  * While the driver is at it nobody can enqueue a copy or a ticket (runtime/device/lock.h). So it
  * does one piece at a time, and then leaves as much time to runs as that took: they have half of
- * the time, however much is to be locked, and for whom. Those that wait take turns. It looks for
- * no moment without runs: on a busy executor there is none, and whoever came then would wait for
- * as long.
+ * the time, however much is to be locked, and for whom. Those that wait take turns. It does not
+ * wait for a moment without runs: a busy executor has none, and a run that comes just after one
+ * waits for a piece all the same.
  */
 #ifndef SH_EXECUTOR_MEMORY_LOCKING_H
 #define SH_EXECUTOR_MEMORY_LOCKING_H
@@ -35,8 +35,8 @@ void locking_free(struct locking *k); /* unlocks at once what was let go; no tas
 void locking_begin(struct locking *k, struct lock_task *t);
 /* done() is not called any more. What is locked stays so. Nothing if it does not wait. */
 void locking_stop(struct locking *k, struct lock_task *t);
-/* TAKES mem (empties it; nothing if it has none), of which nobody reads any more, by its file
- * neither. So many bytes of it are locked. */
+/* TAKES mem (leaves it empty; it may be empty already), of which so many bytes are locked. Nobody
+ * may read it any more, also not by another mapping of its file: that is emptied, too. */
 void locking_let_go(struct locking *k, struct sh_shm *mem, size_t locked);
 
 #endif
