@@ -66,7 +66,6 @@ struct model_on {           /* one executor */
     bool is_urgent;          /* it was told that somebody waits; UNLOADING: has to be told */
     bool is_aside;           /* put aside, about to be, or on its way back (room.h) */
     bool waits_for_room;     /* FAILED: others are leaving for it */
-    bool is_chosen;          /* used while room.c looks for room */
     bool was_here;           /* it has been READY there; what that left may still be there */
     int64_t began_ns;        /* LOADING since then */
     int64_t ready_ns;        /* READY since then */

@@ -9,6 +9,7 @@
 #include "scheduler/route.h"
 #include "scheduler/sched.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define AGAIN_NS SH_S(1) /* for who waits, should no word come */
@@ -50,23 +51,13 @@ static bool is_leaving(const struct model *m, const struct exec *e)
     return m->on[e->index].phase == MODEL_ON_UNLOADING && m->on[e->index].is_aside;
 }
 
-static bool goes(const struct model *m, const struct exec *e)
-{
-    return is_leaving(m, e) || m->on[e->index].is_chosen;
-}
-
-/* On e; stays: without what goes. */
-static uint64_t held_by_tenant(const struct sched *s, const struct exec *e, int64_t tenant_id,
-                               bool stays)
+static uint64_t held_by_tenant(const struct sched *s, const struct exec *e, int64_t tenant_id)
 {
     uint64_t sum = 0;
 
-    for (size_t i = 0; i < s->models.n; i++) {
-        const struct model *m = s->models.items[i];
-
-        if (m->tenant_id == tenant_id && !(stays && goes(m, e)))
-            sum += m->on[e->index].place.host_bytes;
-    }
+    for (size_t i = 0; i < s->models.n; i++)
+        if (s->models.items[i]->tenant_id == tenant_id)
+            sum += s->models.items[i]->on[e->index].place.host_bytes;
     return sum;
 }
 
@@ -82,26 +73,135 @@ static bool goes_first(const struct model *a, const struct model *b, const struc
     return asked_ns(a, e, now_ns) < asked_ns(b, e, now_ns);
 }
 
-/* The next to go for m; NULL: there is none. */
-static struct model *choose_leaver(const struct sched *s, const struct model *m,
-                                   const struct exec *e, bool of_tenant)
-{
-    const int64_t now = sh_clock_ns();
-    const uint64_t own = held_by_tenant(s, e, m->tenant_id, true);
-    struct model *best = NULL;
+/* ------------------------------------------------------------------ who goes */
 
+struct holder { /* a tenant that has something in host memory of an executor */
+    int64_t tenant_id;
+    uint64_t stays, goes;    /* bytes */
+    size_t n_sharing;        /* versions that share something, and stay */
+    uint64_t shared_of_gone; /* bytes that those that go share */
+};
+
+struct held { /* a version there */
+    struct model *model;
+    struct holder *holder;
+    bool may_go, goes;
+};
+
+struct search { /* for room for m on e */
+    struct exec *e;
+    int64_t now_ns;
+    struct held *held;      /* OWNED */
+    struct holder *holders; /* OWNED, by tenant */
+    size_t n_held, n_holders;
+    struct holder *own; /* of m's tenant */
+    bool of_tenant;     /* what goes is to be of that one */
+};
+
+static int compare_holders(const void *a, const void *b)
+{
+    const int64_t x = ((const struct holder *)a)->tenant_id;
+    const int64_t y = ((const struct holder *)b)->tenant_id;
+
+    return (x > y) - (x < y);
+}
+
+static struct holder *find_holder(const struct search *r, int64_t tenant_id)
+{
+    const struct holder key = {.tenant_id = tenant_id};
+
+    return bsearch(&key, r->holders, r->n_holders, sizeof(key), compare_holders);
+}
+
+/* The tenants of what is there, and m's: each once. */
+static void list_holders(struct search *r, const struct model *m)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n_held; i++)
+        r->holders[i].tenant_id = r->held[i].model->tenant_id;
+    r->holders[r->n_held].tenant_id = m->tenant_id;
+    qsort(r->holders, r->n_held + 1, sizeof(*r->holders), compare_holders);
+    for (size_t i = 0; i <= r->n_held; i++)
+        if (n == 0 || r->holders[n - 1].tenant_id != r->holders[i].tenant_id)
+            r->holders[n++] = r->holders[i];
+    r->n_holders = n;
+    r->own = find_holder(r, m->tenant_id);
+}
+
+static void let_go(struct search *r, struct held *h)
+{
+    const struct model_on *on = &h->model->on[r->e->index];
+
+    h->goes = true;
+    h->holder->stays -= on->place.host_bytes;
+    h->holder->goes += on->place.host_bytes;
+    if (on->shared_bytes) {
+        h->holder->n_sharing--;
+        h->holder->shared_of_gone += on->shared_bytes;
+    }
+}
+
+static bool begin_search(struct search *r, const struct sched *s, const struct model *m)
+{
+    r->held = calloc(s->models.n + 1, sizeof(*r->held));
+    r->holders = calloc(s->models.n + 1, sizeof(*r->holders));
+    if (!r->held || !r->holders)
+        return false;
     for (size_t i = 0; i < s->models.n; i++) {
         struct model *v = s->models.items[i];
-        const bool is_own = v->tenant_id == m->tenant_id;
+        const struct model_on *on = &v->on[r->e->index];
 
-        if (v == m || v->on[e->index].is_chosen || (of_tenant && !is_own) ||
-            v->on[e->index].place.host_bytes == 0 || !is_model_idle(s, v, e, now) ||
-            (best && !goes_first(v, best, e, now)) ||
-            (!is_own && held_by_tenant(s, e, v->tenant_id, true) <= own))
+        if (on->place.host_bytes || on->shared_bytes)
+            r->held[r->n_held++] = (struct held){.model = v,
+                                                 .may_go = v != m && on->place.host_bytes &&
+                                                           is_model_idle(s, v, r->e, r->now_ns)};
+    }
+    list_holders(r, m);
+    for (size_t i = 0; i < r->n_held; i++) {
+        struct held *h = &r->held[i];
+        const struct model_on *on = &h->model->on[r->e->index];
+
+        h->holder = find_holder(r, h->model->tenant_id);
+        h->holder->stays += on->place.host_bytes;
+        h->holder->n_sharing += on->shared_bytes > 0;
+    }
+    for (size_t i = 0; i < r->n_held; i++)
+        if (is_leaving(r->held[i].model, r->e))
+            let_go(r, &r->held[i]);
+    return true;
+}
+
+/* The next to go; NULL: there is none. Of others only who holds more than m's tenant. */
+static struct held *choose_leaver(const struct search *r)
+{
+    struct held *best = NULL;
+
+    for (size_t i = 0; i < r->n_held; i++) {
+        struct held *h = &r->held[i];
+
+        if (!h->may_go || h->goes ||
+            (h->holder != r->own && (r->of_tenant || h->holder->stays <= r->own->stays)) ||
+            (best && !goes_first(h->model, best->model, r->e, r->now_ns)))
             continue;
-        best = v;
+        best = h;
     }
     return best;
+}
+
+/* By what goes. Which of a tenant's versions share the same is not known: what they share counts
+ * when all of them go, so that no more is expected than comes. */
+static uint64_t freed_soon(const struct search *r)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < r->n_holders; i++) {
+        const struct holder *h = &r->holders[i];
+
+        if (!r->of_tenant || h == r->own)
+            sum += h->goes - (h->n_sharing ? h->shared_of_gone : 0);
+    }
+    return sum;
 }
 
 static void put_aside(struct sched *s, struct model *v, const struct model *m, struct exec *e)
@@ -114,57 +214,29 @@ static void put_aside(struct sched *s, struct model *v, const struct model *m, s
     s->models.changed = true;
 }
 
-/* Of a tenant's versions on e, all that share something. Which of them share the same is not known:
- * then no more is expected than comes. */
-static bool go_all_that_share(const struct sched *s, const struct exec *e, int64_t tenant_id)
-{
-    for (size_t i = 0; i < s->models.n; i++) {
-        const struct model *v = s->models.items[i];
-
-        if (v->tenant_id == tenant_id && v->on[e->index].shared_bytes && !goes(v, e))
-            return false;
-    }
-    return true;
-}
-
-/* By what goes from e, or what of it is of m's tenant. */
-static uint64_t freed_soon(const struct sched *s, const struct model *m, const struct exec *e,
-                           bool of_tenant)
-{
-    uint64_t sum = 0;
-
-    for (size_t i = 0; i < s->models.n; i++) {
-        const struct model *v = s->models.items[i];
-        const struct model_on *on = &v->on[e->index];
-
-        if (!goes(v, e) || (of_tenant && v->tenant_id != m->tenant_id))
-            continue;
-        sum += on->place.host_bytes;
-        if (on->shared_bytes && !go_all_that_share(s, e, v->tenant_id))
-            sum -= on->shared_bytes;
-    }
-    return sum;
-}
-
 /* Enough, or nobody goes. */
 static bool make_exec_room(struct sched *s, struct model *m, struct exec *e, uint64_t bytes,
                            bool of_tenant)
 {
-    uint64_t freed = freed_soon(s, m, e, of_tenant);
-    struct model *v;
+    struct search r = {.e = e, .now_ns = sh_clock_ns(), .of_tenant = of_tenant};
+    bool is_enough = begin_search(&r, s, m);
+    struct held *h;
 
-    while (freed < bytes && (v = choose_leaver(s, m, e, of_tenant))) {
-        v->on[e->index].is_chosen = true;
-        freed = freed_soon(s, m, e, of_tenant);
+    while (is_enough && freed_soon(&r) < bytes) {
+        h = choose_leaver(&r);
+        is_enough = h != NULL;
+        if (h)
+            let_go(&r, h);
     }
-    for (size_t i = 0; i < s->models.n; i++) {
-        v = s->models.items[i];
-        if (v->on[e->index].is_chosen && freed >= bytes)
-            put_aside(s, v, m, e);
-        v->on[e->index].is_chosen = false;
-    }
-    return freed >= bytes;
+    for (size_t i = 0; is_enough && i < r.n_held; i++)
+        if (r.held[i].goes && !is_leaving(r.held[i].model, e))
+            put_aside(s, r.held[i].model, m, e);
+    free(r.held);
+    free(r.holders);
+    return is_enough;
 }
+
+/* ------------------------------------------------------------------ when it is full */
 
 /* What m takes of e's host memory, or more: beside what was left, so much was missing. */
 static uint64_t least_load_bytes(const struct sched *s, const struct model *m, const struct exec *e,
@@ -176,7 +248,7 @@ static uint64_t least_load_bytes(const struct sched *s, const struct model *m, c
 
     if (msg->short_of_tenant) {
         limit = t && t->memory.host_max_bytes ? t->memory.host_max_bytes : x->host_limit / 2;
-        taken = held_by_tenant(s, e, m->tenant_id, false);
+        taken = held_by_tenant(s, e, m->tenant_id);
     }
     return (limit > taken ? limit - taken : 0) + msg->short_bytes;
 }
