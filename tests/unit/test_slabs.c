@@ -7,6 +7,7 @@
 #include "executor/requests/slabs.h"
 #include "tests/unit/sh_test.h"
 
+#include <dirent.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ static struct {
     bool is_disk_full;
     struct lock_task *waits;
     unsigned n_begun, n_stopped, n_unlocked, n_told;
+    unsigned n_open; /* descriptors before any came: one that is left keeps its memory */
     tx_done_fn *mark;
     void *mark_arg;
 } W;
@@ -111,11 +113,24 @@ int disk_submit(struct disk *c, struct disk_task *t, struct sh_err *err)
 
 /* ------------------------------------------------------------------ what happens */
 
+static unsigned n_open(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    unsigned n = 0;
+
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
 static int begin(void **state)
 {
     (void)state;
     memset(&W, 0, sizeof(W));
     W.is_queued = true;
+    W.n_open = n_open();
     for (size_t i = 0; i < MAX_APIS; i++)
         assert_ok(sh_shm_create("api", BYTES, &W.of_api[i], NULL));
     assert_ok(slabs_new(NULL, NULL, NULL, NULL, MAX_APIS, &W.s, NULL));
@@ -128,6 +143,7 @@ static int end(void **state)
     slabs_free(W.s);
     for (size_t i = 0; i < MAX_APIS; i++)
         sh_shm_fini(&W.of_api[i]);
+    assert_int_equal(n_open(), W.n_open);
     return 0;
 }
 
