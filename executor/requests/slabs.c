@@ -15,6 +15,7 @@
 struct slab {
     uint64_t api_id;
     struct sh_shm shm;
+    bool waits_for_pages;  /* before it waits to be locked */
     struct lock_task lock; /* all of it is locked: the copy lane may read it */
 };
 
@@ -39,7 +40,8 @@ struct slabs {
     struct disk *disk;
     struct slab **list; /* OWNED, [max] */
     size_t n, max;
-    uint64_t n_own; /* given out so far */
+    bool makes_pages; /* of one at a time: others need the thread's places, too */
+    uint64_t n_own;   /* given out so far */
 };
 
 int slabs_new(struct pool *pool, struct tx *tx, struct locking *locking, struct disk *disk,
@@ -185,33 +187,52 @@ static void free_touch(struct touch_task *k)
     free(k);
 }
 
+static void make_next_pages(struct slabs *s);
+
 /* Should that have failed, locking will, too, and say so. */
 static void on_touched(struct disk_task *t)
 {
     struct touch_task *k = (struct touch_task *)t;
-    struct slab *slab = find_slab(k->slabs, k->api_id);
+    struct slabs *s = k->slabs;
+    struct slab *slab = find_slab(s, k->api_id);
 
-    if (slab && !slab->lock.done) /* not another one of the same API, which came meanwhile */
-        begin_to_lock(k->slabs, slab);
+    s->makes_pages = false;
+    if (slab && !slab->waits_for_pages) /* not another one of the same API, which came meanwhile */
+        begin_to_lock(s, slab);
     free_touch(k);
+    make_next_pages(s);
+}
+
+static bool make_pages(struct slabs *s, const struct slab *slab)
+{
+    struct touch_task *k = calloc(1, sizeof(*k));
+
+    if (!k)
+        return false;
+    *k = (struct touch_task){.task = {.work = allocate_pages, .done = on_touched},
+                             .slabs = s,
+                             .api_id = slab->api_id,
+                             .fd = fcntl(slab->shm.fd, F_DUPFD_CLOEXEC, 3),
+                             .bytes = (off_t)slab->shm.bytes};
+    if (k->fd >= 0 && disk_submit(s->disk, &k->task, NULL) == SH_OK)
+        return true;
+    free_touch(k);
+    return false;
 }
 
 /* Where that cannot be, its pages are made while they are locked. */
-static void make_pages(struct slabs *s, struct slab *slab)
+static void make_next_pages(struct slabs *s)
 {
-    struct touch_task *k = slabs_are_hidden(s) ? NULL : calloc(1, sizeof(*k));
+    for (size_t i = 0; i < s->n && !s->makes_pages; i++) {
+        struct slab *slab = s->list[i];
 
-    if (k) {
-        *k = (struct touch_task){.task = {.work = allocate_pages, .done = on_touched},
-                                 .slabs = s,
-                                 .api_id = slab->api_id,
-                                 .fd = fcntl(slab->shm.fd, F_DUPFD_CLOEXEC, 3),
-                                 .bytes = (off_t)slab->shm.bytes};
-        if (k->fd >= 0 && disk_submit(s->disk, &k->task, NULL) == SH_OK)
-            return;
-        free_touch(k);
+        if (!slab->waits_for_pages)
+            continue;
+        slab->waits_for_pages = false;
+        s->makes_pages = make_pages(s, slab);
+        if (!s->makes_pages)
+            begin_to_lock(s, slab);
     }
-    begin_to_lock(s, slab);
 }
 
 /* ------------------------------------------------------------------ they come and go */
@@ -247,7 +268,11 @@ int slabs_add(struct slabs *s, uint64_t api_id, int fd, uint64_t bytes, struct s
     if (rc)
         return rc;
     s->list[s->n++] = new;
-    make_pages(s, new);
+    new->waits_for_pages = !slabs_are_hidden(s);
+    if (new->waits_for_pages)
+        make_next_pages(s);
+    else
+        begin_to_lock(s, new);
     tell_all(s, new);
     return SH_OK;
 }

@@ -3,8 +3,8 @@
  * On a device with its own memory every worker has all slabs (docs/security.md). Otherwise workers
  * have none, and payload.h gives a worker what it needs. The copy lane reads slabs that could be
  * page-locked, which happens between runs (executor/memory/locking.h). Pages that their API has not
- * touched yet are made before that, by the thread for slow work: zeroing them takes longer than
- * locking them.
+ * touched yet are made before that, by the thread for slow work, for one slab at a time: zeroing
+ * them takes longer than locking them.
  *
  * Belongs to the loop's thread.
  */

@@ -269,8 +269,8 @@ static void one_that_comes_again_is_locked_once(void **state)
     come(API, 0);
     assert_ok(first->work(first, &first->err));
     first->done(first);
-    lock(BYTES);
     disk_does();
+    lock(BYTES);
     assert_int_equal(W.n_begun, 1);
     assert_non_null(slabs_find_locked(W.s, API));
     slabs_drop(W.s, API);
@@ -290,6 +290,54 @@ static void each_has_its_own_place(void **state)
     disk_does();
     lock(BYTES);
     assert_null(slabs_find(W.s, API));
+    assert_non_null(slabs_find_locked(W.s, API + 1));
+}
+
+/* The thread has few places, and jobs that begin or end fail where there is none. */
+static void many_that_come_take_one_place_of_the_thread(void **state)
+{
+    (void)state;
+    come(API, 0);
+    come(API + 1, 1); /* W.on_disk is for one */
+    disk_does();
+    lock(BYTES);
+    assert_true(bytes_there(&W.of_api[1]) < BYTES);
+    assert_null(slabs_find_locked(W.s, API + 1));
+    disk_does();
+    lock(BYTES);
+    assert_non_null(slabs_find_locked(W.s, API + 1));
+    assert_null(W.on_disk);
+}
+
+static void one_that_goes_before_its_turn_is_not_made(void **state)
+{
+    (void)state;
+    come(API, 0);
+    come(API + 1, 1);
+    slabs_drop(W.s, API + 1);
+    lane_passes();
+    disk_does();
+    assert_null(W.on_disk);
+    assert_true(bytes_there(&W.of_api[1]) < BYTES);
+    assert_int_equal(W.n_begun, 1);
+}
+
+/* Where it has one for the first, and none for the second. */
+static void a_thread_that_becomes_full_keeps_nobody_waiting(void **state)
+{
+    struct disk_task *first;
+
+    (void)state;
+    come(API, 0);
+    come(API + 1, 1);
+    slabs_drop(W.s, API);
+    lane_passes();
+    first = W.on_disk;
+    W.on_disk = NULL;
+    W.is_disk_full = true;
+    assert_ok(first->work(first, &first->err));
+    first->done(first);
+    lock(BYTES);
     assert_non_null(slabs_find_locked(W.s, API + 1));
 }
 
@@ -316,6 +364,9 @@ int main(void)
         TEST(one_that_goes_meanwhile_is_locked_no_more),
         TEST(one_that_comes_again_is_locked_once),
         TEST(each_has_its_own_place),
+        TEST(many_that_come_take_one_place_of_the_thread),
+        TEST(one_that_goes_before_its_turn_is_not_made),
+        TEST(a_thread_that_becomes_full_keeps_nobody_waiting),
         TEST(without_the_thread_pages_are_made_as_they_are_locked),
     };
 
