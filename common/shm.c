@@ -167,7 +167,7 @@ void sh_shm_prefer_huge(const struct sh_shm *m)
 
 void sh_shm_clear(const struct sh_shm *m, size_t off, size_t bytes)
 {
-    if (bytes) /* at worst it stays where it is */
+    if (bytes && m->fd >= 0) /* at worst it stays where it is */
         (void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
                         (off_t)bytes);
 }
@@ -183,12 +183,18 @@ void sh_shm_cut(struct sh_shm *m, size_t bytes)
         m->base = NULL;
 }
 
+void sh_shm_forget_file(struct sh_shm *m)
+{
+    if (m->fd >= 0)
+        close(m->fd);
+    m->fd = -1;
+}
+
 void sh_shm_fini(struct sh_shm *m)
 {
     if (m->base)
         munmap(m->base, m->bytes);
-    if (m->fd >= 0)
-        close(m->fd);
+    sh_shm_forget_file(m);
     *m = (struct sh_shm){.fd = -1};
 }
 

@@ -34,6 +34,9 @@ int sh_shm_show(const struct sh_shm *m, const struct sh_shm *from, size_t off, s
 void sh_shm_prefer_huge(const struct sh_shm *m);
 /* Gives the memory of this part back: it reads as zeros. Likewise for off and bytes. */
 void sh_shm_clear(const struct sh_shm *m, size_t off, size_t bytes);
+/* Closes the descriptor: from now on nothing is taken from the file by m, and other mappings of it
+ * keep what they have. */
+void sh_shm_forget_file(struct sh_shm *m);
 /* Only so many of the first bytes stay (a multiple of the page size): the rest is unmapped, and its
  * memory given back. */
 void sh_shm_cut(struct sh_shm *m, size_t bytes);

@@ -36,7 +36,8 @@ void locking_begin(struct locking *k, struct lock_task *t);
 /* done() is not called any more. What is locked stays so. Nothing if it does not wait. */
 void locking_stop(struct locking *k, struct lock_task *t);
 /* TAKES mem (leaves it empty; it may be empty already), of which so many bytes are locked. Nobody
- * may read it any more, also not by another mapping of its file: that is emptied, too. */
+ * may read it any more, also not by another mapping of its file: that is emptied, too, unless mem
+ * has no descriptor (sh_shm_forget_file). */
 void locking_let_go(struct locking *k, struct sh_shm *mem, size_t locked);
 
 #endif

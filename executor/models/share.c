@@ -540,6 +540,8 @@ static void change_over(struct store_share *w)
     SH_INFO("image.share", "version=%" PRId64 " model=%s images=%u bytes=%zu saved_bytes=%" PRIu64,
             m->handle, m->name, m->share.trunk->n_images, m->image.bytes,
             share_saved_bytes(m->store));
+    if (m->tables.n) /* a worker that has not heard of the new ones yet may map them, and read */
+        sh_shm_forget_file(&w->memory);
     end_image(w);
 }
 

@@ -21,6 +21,7 @@ struct waiter {
     struct sh_shm mem;
     unsigned n_done;
     int rc;
+    size_t more; /* bytes than others */
     bool stops_others, comes_again;
 };
 
@@ -104,7 +105,7 @@ static void on_done(struct lock_task *t, const struct sh_err *why)
 
 static void begin(struct waiter *x)
 {
-    assert_ok(sh_shm_create("large", LARGE, &x->mem, NULL));
+    assert_ok(sh_shm_create("large", LARGE + x->more, &x->mem, NULL));
     x->task =
         (struct lock_task){.base = x->mem.base, .bytes = x->mem.bytes, .done = on_done, .arg = &W};
     locking_begin(W.k, &x->task);
@@ -210,6 +211,27 @@ static void what_was_let_go_is_unlocked_and_freed_in_turns(void **state)
     }
 }
 
+static void a_file_that_was_forgotten_keeps_what_it_has(void **state)
+{
+    struct waiter *x = &W.t[0];
+    struct sh_shm other;
+    (void)state;
+
+    begin(x);
+    memset(x->mem.base, 1, LARGE);
+    next();
+    assert_ok(sh_shm_map(dup(x->mem.fd), LARGE, false, &other, NULL));
+    locking_stop(W.k, &x->task);
+    sh_shm_forget_file(&x->mem);
+    let_go(x);
+    for (unsigned i = 0; i < 5; i++)
+        next();
+    assert_int_equal(W.n, 0);
+    for (size_t i = 0; i < LARGE; i += 4096)
+        assert_int_equal(((char *)other.base)[i], 1);
+    sh_shm_fini(&other);
+}
+
 static void one_that_stops_keeps_what_is_locked_and_is_told_nothing(void **state)
 {
     struct waiter *a = &W.t[0], *b = &W.t[1];
@@ -254,6 +276,8 @@ static void one_that_is_refused_is_told_so_and_others_go_on(void **state)
 static void who_is_told_may_stop_others_or_come_again(void **state)
 {
     (void)state;
+    W.t[1].more = DEV_LOCK_PIECE; /* wherever they lie, they are done in this order */
+    W.t[2].more = LARGE;
     for (size_t i = 0; i < N_TASKS; i++)
         begin(&W.t[i]);
     W.t[0].comes_again = true;
@@ -321,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(they_take_turns_and_runs_have_half_of_the_time),
         TEST(what_was_let_go_is_unlocked_and_freed_in_turns),
+        TEST(a_file_that_was_forgotten_keeps_what_it_has),
         TEST(one_that_stops_keeps_what_is_locked_and_is_told_nothing),
         TEST(one_that_is_refused_is_told_so_and_others_go_on),
         TEST(who_is_told_may_stop_others_or_come_again),
