@@ -230,17 +230,22 @@ int state_check_mark(const struct state *s, struct sh_err *err)
     return rc;
 }
 
+/* *path: OWNED, free(). *fd: OWNED; -1: it failed. */
+static int open_lock(const struct state *s, const char *name, mode_t mode, char **path, int *fd,
+                     struct sh_err *err)
+{
+    int rc = sh_asprintf(err, path, "%s/%s", s->run, name);
+
+    *fd = rc ? -1 : open(*path, O_RDWR | O_CREAT | O_CLOEXEC, mode);
+    return rc || *fd >= 0 ? rc : SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\": %m", *path);
+}
+
 int state_lock_backup(const struct state *s, int *fd, struct sh_err *err)
 {
     const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char *path = NULL;
-    int rc = sh_asprintf(err, &path, "%s/backup.lock", s->run);
+    int rc = open_lock(s, "backup.lock", 0600, &path, fd, err);
 
-    *fd = -1;
-    if (!rc)
-        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (!rc && *fd < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\": %m", path);
     if (!rc && fcntl(*fd, F_SETLK, &whole) != 0) /* flock() would be its children's, too */
         rc = errno == EACCES || errno == EAGAIN
                  ? SH_FAIL(err, SH_E_CONFLICT, "another `shunt backup` of this system is at work")
@@ -258,13 +263,8 @@ int state_lock(const struct state *s, int *fd, struct sh_err *err)
     int64_t end = sh_clock_ns() + LOCK_WAIT_NS;
     char *path = NULL;
     struct stat st;
-    int rc = sh_asprintf(err, &path, "%s/up.lock", s->run);
+    int rc = open_lock(s, "up.lock", 0644, &path, fd, err);
 
-    *fd = -1;
-    if (!rc)
-        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (!rc && *fd < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\": %m", path);
     while (!rc && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not lock \"%s\": %m", path);

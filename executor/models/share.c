@@ -239,7 +239,8 @@ static void forget_image(struct store_share *w)
 }
 
 /* Whatever is under way comes to nothing, or has come to its end. Nobody reads the memory that is
- * left: what is kept of it has been written, for the disk thread works in order. */
+ * left (but tables: change_over): what is kept of it has been written, for the disk thread works in
+ * order. */
 static void end_image(struct store_share *w)
 {
     struct locking *k = store__env(w->store)->locking;

@@ -202,39 +202,26 @@ static int pack_by_team(struct packing *k, unsigned n_helpers, struct sh_err *er
 
 /* ------------------------------------------------------------------ one behind the other */
 
-/* A layer that is packed where it begins. */
-static int move_down(struct packing *k, uint32_t layer, struct sh_err *err)
+static int append_layer(struct packing *k, uint32_t layer, struct sh_err *err)
 {
     const unsigned char *from = k->image + layer_begin(k->ends, layer);
     struct ahead *a = &k->ahead;
-    const size_t n = (size_t)k->at_place[layer];
+    size_t n = (size_t)k->at_place[layer];
     int rc;
 
-    if (a->to == 0) {
+    if (n && a->to == 0) {
         memmove(k->image + k->done, from, n);
         k->done += n;
         return SH_OK;
     }
-    rc = make_room(a, n, err);
+    rc = make_room(a, n ? n : packed_bound(k, layer), err);
+    if (!rc && n)
+        memcpy(a->base + a->to, from, n);
+    else if (!rc)
+        rc = pack_one(k, layer, a->base + a->to, &n, err);
     if (rc)
         return rc;
-    memcpy(a->base + a->to, from, n);
     a->to += n;
-    move_packed(k, k->ends[layer]);
-    return SH_OK;
-}
-
-static int pack_next(struct packing *k, uint32_t layer, struct sh_err *err)
-{
-    struct ahead *a = &k->ahead;
-    size_t packed = 0;
-    int rc = make_room(a, packed_bound(k, layer), err);
-
-    if (!rc)
-        rc = pack_one(k, layer, a->base + a->to, &packed, err);
-    if (rc)
-        return rc;
-    a->to += packed;
     move_packed(k, k->ends[layer]);
     return SH_OK;
 }
@@ -245,7 +232,7 @@ static int compact_layers(struct packing *k, uint64_t *link_ends, struct sh_err 
     int rc = SH_OK;
 
     for (uint32_t i = 0; !rc && i < k->n_layers; i++) {
-        rc = k->at_place[i] ? move_down(k, i, err) : pack_next(k, i, err);
+        rc = append_layer(k, i, err);
         link_ends[i] = k->done + k->ahead.to - k->ahead.from;
         if (!rc && k->ends[i] - since >= PIECE) {
             since = k->ends[i];

@@ -59,6 +59,18 @@ int t_teardown(void **state)
     return 0;
 }
 
+struct dev *t_open_worker(const struct dev_mem *m)
+{
+    int fds[DEV_MAX_FDS];
+    struct dev_conf c = {.threads = 1, .arena_bytes = dev_mem_bytes(m), .fds = fds};
+    struct sh_err err = {0};
+    struct dev *d = NULL;
+
+    assert_ok_err(dev_mem_export(m, fds, &c.n_fds, &err), &err);
+    assert_ok_err(dev_open(t_lib(), &c, &d, &err), &err);
+    return d;
+}
+
 uint64_t t_wait_mark(struct dev_mem *m)
 {
     struct pollfd p = {.fd = dev_mem_event_fd(m), .events = POLLIN};

@@ -45,8 +45,9 @@ struct dev *t_dev(void);
 const char *t_kind(void); /* "cpu" (the oracle is one, too), "cuda" */
 size_t t_arena(void);     /* bytes: more where there is more */
 const struct dev_lib *t_lib(void);
-uint64_t t_wait_mark(struct dev_mem *m); /* the next one's cookie */
-unsigned char *t_pattern(size_t n);      /* OWNED */
+struct dev *t_open_worker(const struct dev_mem *m); /* OWNED: with one thread, on all of m */
+uint64_t t_wait_mark(struct dev_mem *m);            /* the next one's cookie */
+unsigned char *t_pattern(size_t n);                 /* OWNED */
 
 void t_init(struct t_graph *t);
 void t_fini(struct t_graph *t);

@@ -38,18 +38,6 @@ static struct dev_mem *open_mem(double gb_per_s, double latency_us, uint32_t lan
     return m;
 }
 
-static struct dev *import(const struct dev_mem *m)
-{
-    int fds[DEV_MAX_FDS];
-    struct dev_conf c = {.threads = 1, .arena_bytes = POOL, .fds = fds};
-    struct sh_err err = {0};
-    struct dev *d = NULL;
-
-    assert_ok_err(dev_mem_export(m, fds, &c.n_fds, &err), &err);
-    assert_ok_err(dev_open(t_lib(), &c, &d, &err), &err);
-    return d;
-}
-
 #define MOST_TRIES 1000
 
 static void copies_moves_and_scrubs_arrive_in_order(void **state)
@@ -290,7 +278,7 @@ static void memory_beside_the_arena_leaves_the_arena_as_it_was(void **state)
     const size_t n = 3000001, own = 5 << 20, at = own - n;
     unsigned char *src = t_pattern(n), *got = malloc(n), *zero = calloc(1, n);
     struct dev_mem *m = open_mem(0, 0, 2);
-    struct dev *d = import(m);
+    struct dev *d = t_open_worker(m);
     int fds[DEV_MAX_FDS];
     struct sh_err err = {0};
     size_t n_fds;
@@ -422,7 +410,7 @@ static pid_t start_worker(const struct dev_mem *m)
 static void a_ticket_is_seen_by_another_process_after_its_copy(void **state)
 {
     struct dev_mem *m = open_mem(0, 0, 1);
-    struct dev *d = import(m);
+    struct dev *d = t_open_worker(m);
     unsigned char *host = malloc(ROUND_BYTES);
     struct sh_err err = {0};
     pid_t pid;
@@ -616,7 +604,7 @@ static void a_full_lane_refuses_and_closing_waits(void **state)
 static void what_leaves_the_arena_is_refused(void **state)
 {
     struct dev_mem *m = open_mem(0, 0, 1);
-    struct dev *d = import(m);
+    struct dev *d = t_open_worker(m);
     struct sh_err err = {0};
     char b[8];
 

@@ -26,8 +26,6 @@ struct rig {
 static void rig_open(struct rig *r)
 {
     const struct dev_mem_conf c = {.pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = 2};
-    int fds[DEV_MAX_FDS];
-    struct dev_conf dc = {.threads = 1, .arena_bytes = c.pool_bytes, .fds = fds};
     struct sh_err err = {0};
 
     *r = (struct rig){.host = malloc(N_BLOCKS * DEV_BLOCK)};
@@ -36,8 +34,7 @@ static void rig_open(struct rig *r)
     assert_ok_err(dev_mem_open(t_lib(), &c, &r->mem, &err), &err);
     assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
     assert_ok_err(space_new(r->tx, "e", &(struct residency_conf){0}, &r->s, &err), &err);
-    assert_ok_err(dev_mem_export(r->mem, fds, &dc.n_fds, &err), &err);
-    assert_ok_err(dev_open(t_lib(), &dc, &r->worker, &err), &err);
+    r->worker = t_open_worker(r->mem);
 }
 
 static void rig_close(struct rig *r)

@@ -43,8 +43,6 @@ static void a_task_reaches_its_own_ranges_alone(void **state)
     const struct dev_reach all = {ws, page + n, false};
     const struct dev_reach over = {POOL - DEV_BLOCK, DEV_BLOCK + 1, true};
     const struct dev_mem_conf mc = {.pool_bytes = POOL, .n_lanes = 2};
-    int fds[DEV_MAX_FDS];
-    struct dev_conf dc = {.threads = 1, .arena_bytes = POOL, .fds = fds};
     struct dev_mem *m;
     struct sh_err err = {0};
     struct dev *d;
@@ -53,8 +51,7 @@ static void a_task_reaches_its_own_ranges_alone(void **state)
     if (strcmp(t_kind(), "cpu") != 0)
         skip(); /* others say nothing of it, and their context does not survive fork() */
     assert_ok_err(dev_mem_open(t_lib(), &mc, &m, &err), &err);
-    assert_ok_err(dev_mem_export(m, fds, &dc.n_fds, &err), &err);
-    assert_ok_err(dev_open(t_lib(), &dc, &d, &err), &err);
+    d = t_open_worker(m);
     assert_int_equal(touch(d, 0, true), 0);
     assert_ok(dev_task(d, task, SH_ARRAY_LEN(task), NULL));
     assert_int_equal(touch(d, image, false), 0);

@@ -27,22 +27,10 @@ static struct dev_mem *open_lane(void)
     return m;
 }
 
-static struct dev *open_worker(const struct dev_mem *m)
-{
-    int fds[DEV_MAX_FDS];
-    struct dev_conf c = {.threads = 1, .arena_bytes = POOL, .fds = fds};
-    struct sh_err err = {0};
-    struct dev *d = NULL;
-
-    assert_ok_err(dev_mem_export(m, fds, &c.n_fds, &err), &err);
-    assert_ok_err(dev_open(t_lib(), &c, &d, &err), &err);
-    return d;
-}
-
 static void a_wait_times_out_and_force_frees_it(void **state)
 {
     struct dev_mem *m = open_lane();
-    struct dev *d = open_worker(m);
+    struct dev *d = t_open_worker(m);
     struct sh_err err = {0};
 
     (void)state;
@@ -67,7 +55,7 @@ static void a_wait_times_out_and_force_frees_it(void **state)
 static void a_forced_ticket_stays_when_the_lane_catches_up(void **state)
 {
     struct dev_mem *m = open_lane();
-    struct dev *d = open_worker(m);
+    struct dev *d = t_open_worker(m);
     unsigned char *host = t_pattern(LONG_PIECE);
     struct sh_err err = {0};
 
@@ -92,7 +80,7 @@ static void a_forced_ticket_stays_when_the_lane_catches_up(void **state)
 static void tickets_wrap_around(void **state)
 {
     struct dev_mem *m = open_lane();
-    struct dev *d = open_worker(m);
+    struct dev *d = t_open_worker(m);
     struct sh_err err = {0};
 
     (void)state;
